@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "solver/model/cluster.h"
+#include "solver/model/graph.h"
+
+namespace tapas::solver {
+
+enum class Schedule : std::uint8_t { kGpipe, k1f1b, kInterleaved };
+std::string_view to_string(Schedule schedule);
+
+enum class CostModelKind : std::uint8_t { kPhysical, kDocument };
+std::string_view to_string(CostModelKind kind);
+
+/// Which changes the job's runtime can apply while it runs.
+struct Capabilities {
+  bool replica_splits = true;  ///< replicas may cut their layers differently
+  bool microbatch_counts = true;  ///< replicas may take different numbers of microbatches
+  bool recompute = true;       ///< recompute flags may change
+};
+
+struct Limits {
+  double device_memory_bytes = 0;    ///< 0 = the device's own
+  double memory_reserve_ratio = 0.06;  ///< held back for the allocator and communication buffers
+  double step_time_s = 0;            ///< 0 = none
+  double recompute_ratio = 0.15;     ///< extra compute allowed for recomputation
+};
+
+/// Weights of the `document` objective, l1 max memory + l2 communication + l3 max stage time.
+struct ObjectiveWeights {
+  double memory_per_byte = 0;
+  double communication_per_s = 1;
+  double stage_time_per_s = 1;
+};
+
+struct SearchSettings {
+  CostModelKind model = CostModelKind::kPhysical;
+  std::uint64_t seed = 1;
+  std::uint32_t min_stages = 1;
+  std::uint32_t max_stages = 32;
+  std::vector<std::uint32_t> tp_widths;  ///< empty = 1, 2, 4, ... up to a node's devices
+  bool anneal = false;  ///< simulated annealing over the outer choices instead of enumeration
+  ObjectiveWeights weights;
+};
+
+struct Job {
+  std::string name;
+  Graph graph;  ///< its micro_batch_size is the job's
+  Cluster cluster;
+  std::uint32_t global_batch = 0;  ///< samples per step
+  std::string dtype = "bf16";
+  double optimizer_bytes_per_param = 12;  ///< Adam with fp32 master weights and both moments
+  double gradient_bytes_per_param = 4;
+  double bytes_per_param = 2;
+  std::uint32_t zero_stage = 1;  ///< 0 or 1
+  Schedule schedule = Schedule::k1f1b;
+  Limits limits;
+  Capabilities capabilities;
+  SearchSettings search;
+  double switch_pause_s = 2.0;  ///< fixed cost of any switch, beside the bytes moved
+
+  [[nodiscard]] std::uint32_t total_microbatches() const {
+    return global_batch / graph.micro_batch_size;
+  }
+};
+
+/// Requires valid graph and cluster, a batch that microbatches divide, sane limits.
+[[nodiscard]] Result<void> validate(const Job& job);
+
+}  // namespace tapas::solver

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "solver/model/job.h"
+
+namespace tapas::solver {
+
+/// Where one stage of one replica runs: a TP group inside one node.
+struct Position {
+  NodeId node;
+  std::vector<std::uint16_t> devices;  ///< local indices, as many as the group is wide
+
+  friend bool operator==(const Position&, const Position&) = default;
+};
+
+/// What the solver says about a plan, in the units of the cost model that made it.
+struct Prediction {
+  double step_time_s = 0;
+  double lower_bound_s = 0;  ///< no plan of the search space can be faster (all devices healthy)
+  double gap_ratio = 0;      ///< step_time / lower_bound - 1
+  double peak_fraction = 0;  ///< model flops / (step time * peak flops of the devices used)
+  std::vector<double> stage_time_s;          ///< forward + backward of one microbatch, replica 0
+  std::vector<double> stage_memory_bytes;    ///< largest over replicas, per device
+  double tp_bytes = 0;  ///< per device and step, worst stage
+  double pp_bytes = 0;
+  double dp_bytes = 0;
+};
+
+/// What runs where. Array index = layer for tp_width and checkpoint, replica for microbatches,
+/// [replica][stage] for placement.
+struct Plan {
+  std::string job;
+  Epoch epoch;
+  Epoch parent;
+  Schedule schedule = Schedule::k1f1b;
+  std::vector<std::uint32_t> pp_splits;  ///< first layer of each stage; [0] is 0
+  std::vector<std::uint16_t> tp_width;
+  std::vector<bool> checkpoint;  ///< true = recompute the layer in the backward pass
+  std::uint16_t sp_width = 1;    ///< sequence-parallel width: 1, or the TP width
+  std::vector<std::uint32_t> microbatches;
+  std::vector<std::vector<Position>> placement;
+  /// Cuts of replicas that differ from pp_splits; empty, or one entry per replica with an empty
+  /// entry meaning pp_splits.
+  std::vector<std::vector<std::uint32_t>> replica_splits;
+  Prediction predicted;
+
+  [[nodiscard]] std::uint32_t stages() const {
+    return static_cast<std::uint32_t>(pp_splits.size());
+  }
+  [[nodiscard]] std::uint32_t replicas() const {
+    return static_cast<std::uint32_t>(placement.size());
+  }
+  [[nodiscard]] const std::vector<std::uint32_t>& splits_of(std::uint32_t replica) const {
+    return replica < replica_splits.size() && !replica_splits[replica].empty()
+               ? replica_splits[replica]
+               : pp_splits;
+  }
+};
+
+/// A half-open range of layers.
+struct LayerRange {
+  std::uint32_t first = 0;
+  std::uint32_t last = 0;  ///< one past the end
+};
+/// Layers of a stage. Requires replica and stage to exist; `layers` is the model's layer count.
+[[nodiscard]] LayerRange stage_layers(const Plan& plan, std::uint32_t replica, std::uint32_t stage,
+                                      std::uint32_t layers);
+
+/// One layer going to another group of devices in a switch.
+struct LayerMove {
+  std::uint32_t replica = 0;
+  std::uint32_t layer = 0;
+  std::uint32_t from_stage = 0;
+  std::uint32_t to_stage = 0;
+  Position from;
+  Position to;
+  double bytes = 0;  ///< parameters and optimizer state, whole group
+};
+
+/// Every layer whose devices differ between two plans of one job with equal replica counts.
+[[nodiscard]] std::vector<LayerMove> moves_between(const Job& job, const Plan& before,
+                                                   const Plan& after);
+
+}  // namespace tapas::solver
