@@ -1,0 +1,266 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "solver/model/plan.h"
+#include "solver/replan/micro_replan.h"
+
+/// What the core is told (Event) and what it wants done (Action). Plain values: the adapters in
+/// net/, store/, control/ and main.cc turn bytes into events and actions into bytes.
+namespace tapas::daemon {
+
+/// Both clocks, read by the caller. `steady` drives deadlines, `wall_ns` (since 1970) is written
+/// into the journal. Job time (StepSample::end_time_s) is a third clock, the job's own.
+struct Now {
+  std::chrono::nanoseconds steady{0};
+  std::int64_t wall_ns = 0;
+};
+
+// ---------------------------------------------------------------- events
+
+struct RankAttachment {
+  RankId rank;
+  std::string device_uuid;
+  std::uint32_t pid = 0;
+};
+struct JobAttachment {
+  std::string job;
+  std::uint64_t session = 0;
+  Epoch epoch;
+  Epoch pending_epoch;
+  std::vector<RankAttachment> ranks;
+};
+/// `node` is always the name that belongs to the peer's key, never a claim of the message.
+struct AgentHello {
+  std::string node;
+  std::uint64_t nonce = 0;
+  Term term;  ///< highest the agent has seen
+  std::vector<JobAttachment> jobs;
+};
+struct AgentHeartbeat {
+  std::string node;
+  std::uint64_t records_sent = 0;
+  std::uint64_t records_dropped = 0;
+};
+
+/// A StepRecord in seconds. `job` and `node` stay hashes: the core compares them with its own.
+struct StepSample {
+  std::uint64_t job = 0;
+  std::uint64_t session = 0;
+  std::uint64_t node = 0;
+  RankId rank;
+  Epoch epoch;
+  std::uint64_t step = 0;
+  double end_time_s = 0;
+  std::uint32_t flags = 0;  ///< wire::StepFlag bits; any set bit = not a plain training step
+  std::uint32_t microbatches = 0;
+  double wall_s = 0;
+  double forward_s = 0;
+  double backward_s = 0;
+  double optimizer_s = 0;
+  double tp_collective_s = 0;
+  double pp_wait_s = 0;
+  double pp_transfer_s = 0;
+  double dp_collective_s = 0;
+};
+struct StepBatch {
+  std::string node;
+  std::vector<StepSample> samples;
+};
+
+/// The phases of a switch, in order; kAborted answers ABORT.
+enum class SwitchPhase : std::uint8_t { kPrepared, kArmed, kTransferred, kCommitted, kAborted };
+struct AgentVote {
+  std::string node;
+  std::string job;
+  Epoch epoch;
+  SwitchPhase phase = SwitchPhase::kPrepared;
+  bool ok = true;
+  std::string reason;
+  std::uint64_t step = 0;
+  std::uint64_t bytes = 0;
+  double seconds = 0;  ///< job time
+};
+
+/// Answers to RequestPlan and RequestReplan.
+struct PlanSolved {
+  std::string job;
+  Result<solver::Plan> plan;
+  std::string summary;
+  double solve_s = 0;
+};
+struct ReplanSolved {
+  std::string job;
+  std::uint64_t request = 0;
+  Result<solver::Proposal> proposal;
+  double solve_s = 0;
+};
+
+/// Answer to a StoreWrite: the rows are durable, or they are not in the store at all.
+struct StoreDone {
+  std::uint64_t write = 0;
+  Result<void> outcome;
+};
+
+struct Drain {
+  std::string node;
+  std::string reason;  ///< never empty
+};
+struct Undrain {
+  std::string node;
+};
+/// Recompute and switch, or show what would happen.
+struct Replan {
+  std::string job;
+  bool dry_run = false;
+};
+struct SetAuto {
+  bool on = false;
+  std::string reason;
+};
+/// A mutation by an operator; answered by one OperatorReply with the same request number.
+struct OperatorCommand {
+  std::uint64_t request = 0;
+  std::string who;  ///< "uid 1000 (alice)"
+  std::variant<Drain, Undrain, Replan, SetAuto> verb;
+};
+
+/// At least four times a second.
+struct Tick {};
+
+using Event = std::variant<AgentHello, AgentHeartbeat, StepBatch, AgentVote, PlanSolved,
+                           ReplanSolved, StoreDone, OperatorCommand, Tick>;
+
+// ---------------------------------------------------------------- store rows
+
+/// One named number or text behind a verdict or decision.
+struct Evidence {
+  std::string key;  ///< unit in the name: "step_after_s"
+  std::variant<double, std::int64_t, std::string> value;
+};
+
+enum class PlanStatus : std::uint8_t { kProposed, kActive, kSuperseded, kAborted };
+struct PlanRow {
+  std::string job;
+  std::shared_ptr<const solver::Plan> plan;
+  PlanStatus status = PlanStatus::kProposed;
+  std::string trigger;  ///< "offline", "slow node n037", "operator uid 0", "recovery"
+  std::int64_t wall_ns = 0;
+};
+/// Why something was done or left alone. What `tapasctl explain` shows.
+struct DecisionRow {
+  std::string job;
+  std::uint64_t decision = 0;  ///< per job, from 1
+  Epoch epoch;                 ///< plan it led to, or the one it left in place
+  std::string reason_code;     ///< "micro_replan", "gain_too_small", "observe_only", ...
+  std::string sentence;
+  std::vector<Evidence> evidence;
+  std::int64_t wall_ns = 0;
+};
+/// State of a switch; one row per (job, epoch), overwritten. `committed` is the durable decision:
+/// it is in the store before any agent hears COMMIT.
+enum class SwitchState : std::uint8_t { kRunning, kCommitDecided, kDone, kAborted };
+struct SwitchRow {
+  std::string job;
+  Epoch from;
+  Epoch to;
+  SwitchState state = SwitchState::kRunning;
+  std::string reason;
+  std::int64_t wall_ns = 0;
+};
+/// One line of the journal, `tapasctl events`.
+struct EventRow {
+  std::string job;   ///< may be empty
+  std::string kind;  ///< "plan_active", "agent_connected", "verdict", "decision", "switch_phase", ...
+  std::string node;  ///< may be empty
+  std::string sentence;
+  std::vector<Evidence> evidence;
+  std::int64_t wall_ns = 0;
+};
+struct OperatorRow {
+  std::string who;
+  std::string action;  ///< "node drain n037"
+  std::string reason;
+  std::string outcome;
+  std::int64_t wall_ns = 0;
+};
+struct NodeStateRow {
+  std::string node;
+  bool drained = false;
+  std::string reason;
+  std::int64_t wall_ns = 0;
+};
+using StoreRow = std::variant<PlanRow, DecisionRow, SwitchRow, EventRow, OperatorRow, NodeStateRow>;
+
+// ---------------------------------------------------------------- actions
+
+struct WelcomeMessage {
+  Term term;
+  double heartbeat_s = 1;
+};
+struct RejectMessage {
+  std::string reason;
+  double retry_after_s = 0;
+};
+struct HeartbeatAckMessage {
+  Term term;
+};
+/// The adapter encodes and chunks the plan (once per plan, not per node).
+struct PlanMessage {
+  std::string job;
+  Term term;
+  std::shared_ptr<const solver::Plan> plan;
+  bool active = false;
+};
+enum class SwitchOrder : std::uint8_t { kPrepare, kArm, kTransfer, kCommit, kAbort };
+struct SwitchMessage {
+  SwitchOrder order = SwitchOrder::kPrepare;
+  std::string job;
+  Term term;
+  Epoch from;
+  Epoch to;
+  std::uint64_t at_step = 0;
+  std::string reason;
+};
+struct SendToAgent {
+  std::string node;
+  std::variant<WelcomeMessage, RejectMessage, HeartbeatAckMessage, PlanMessage, SwitchMessage>
+      message;
+};
+/// Find a plan for a job that has none, on the solver thread.
+struct RequestPlan {
+  std::string job;
+};
+struct RequestReplan {
+  std::string job;
+  std::uint64_t request = 0;
+  solver::ReplanRequest problem;
+};
+/// All rows in one transaction. `write` 0 = nobody waits for it (journal lines, group-committed).
+struct StoreWrite {
+  std::uint64_t write = 0;
+  std::vector<StoreRow> rows;
+};
+struct OperatorReply {
+  std::uint64_t request = 0;
+  Result<std::string> outcome;  ///< one sentence
+  std::shared_ptr<const solver::Proposal> proposal;  ///< of Replan, may be null
+};
+/// A rejected input from a peer: counted by reason and logged with a rate limit.
+struct RejectedInput {
+  std::string node;
+  std::string reason;  ///< short fixed word, used as a metric label: "unknown_rank"
+  std::string sentence;
+};
+
+using Action =
+    std::variant<SendToAgent, RequestPlan, RequestReplan, StoreWrite, OperatorReply, RejectedInput>;
+
+}  // namespace tapas::daemon
