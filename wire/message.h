@@ -1,11 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
-
-#include "wire/record.h"
 
 /// The messages between agents (DEALER) and the daemon (ROUTER), as plain values. Frame 1 is a
 /// small JSON header, frame 2 the payload: packed records for telemetry, JSON for the rest
@@ -13,6 +12,15 @@
 namespace tapas::wire {
 
 inline constexpr int kProtocolVersion = 1;
+
+// Bounds of what a message may hold; the decoders refuse more.
+inline constexpr std::size_t kMaxAttachments = 8;
+inline constexpr std::size_t kMaxRanksPerAttachment = 64;
+/// Reasons are cut to this before they are sent.
+inline constexpr std::size_t kMaxReasonBytes = 512;
+/// Counters (term, epoch, step, ...) stay exact in every JSON reader: 2^53 - 1. Random ids (nonce,
+/// session) use all 64 bits and travel as 16 hexadecimal digits.
+inline constexpr std::uint64_t kMaxCounter = (1ULL << 53U) - 1;
 
 struct RankInfo {
   std::uint32_t rank = 0;
@@ -31,9 +39,9 @@ struct Attachment {
 
 // Agent -> daemon.
 struct Hello {
-  std::string node;        ///< must be the node that the CURVE key belongs to
-  std::uint64_t nonce = 0; ///< random per start of the agent
-  std::uint64_t term = 0;  ///< highest term seen
+  std::string node;         ///< must be the node that the CURVE key belongs to
+  std::uint64_t nonce = 0;  ///< random per start of the agent
+  std::uint64_t term = 0;   ///< highest term seen
   std::vector<Attachment> attachments;
 };
 struct Heartbeat {
@@ -52,10 +60,10 @@ struct Vote {
   std::uint64_t epoch = 0;  ///< the switch's target
   Phase phase = Phase::kPrepared;
   bool ok = true;
-  std::string reason;          ///< why not
-  std::uint64_t step = 0;      ///< last finished step
-  std::uint64_t bytes = 0;     ///< received in TRANSFER
-  double seconds = 0.0;        ///< job time the phase took on this node
+  std::string reason;       ///< why not
+  std::uint64_t step = 0;   ///< last finished step
+  std::uint64_t bytes = 0;  ///< received in TRANSFER
+  double seconds = 0.0;     ///< job time the phase took on this node
 };
 
 // Daemon -> agent. All carry the term; agents refuse a lower (term, epoch).

@@ -1,13 +1,13 @@
 #pragma once
 
+#include "base/result.h"
+#include "wire/message.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
-
-#include "base/result.h"
-#include "wire/message.h"
 
 namespace tapas::wire {
 

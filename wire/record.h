@@ -78,28 +78,28 @@ struct LinkRecord {
 
 /// A device and its links now.
 struct HealthRecord {
-  RecordKind kind = RecordKind::kHealth;    // 0
-  std::uint16_t version = kRecordVersion;   // 2
-  std::uint32_t flags = 0;                  // 4   zero
-  std::uint64_t job = 0;                    // 8   0 = no job on the device
-  std::uint64_t session = 0;                // 16
-  std::uint64_t node = 0;                   // 24  name_hash
-  std::uint64_t time_ns = 0;                // 32
-  std::uint32_t rank = 0;                   // 40
-  std::uint32_t sm_clock_mhz = 0;           // 44
-  std::uint32_t memory_clock_mhz = 0;       // 48
-  std::int32_t temperature_mc = 0;          // 52  thousandths of a degree Celsius
-  std::uint32_t power_mw = 0;               // 56
-  std::uint32_t pcie_generation = 0;        // 60
-  std::uint64_t throttle_reasons = 0;       // 64  NVML clocks-event-reason bits
-  std::uint64_t ecc_corrected = 0;          // 72
-  std::uint64_t ecc_uncorrected = 0;        // 80
-  std::uint32_t pcie_width = 0;             // 88
-  std::uint32_t fast_links_active = 0;      // 92  NVLink or HCCS
-  std::uint64_t fast_link_errors = 0;       // 96
-  std::uint32_t nic_speed_mbit = 0;         // 104
-  std::uint32_t nic_errors = 0;             // 108
-  DeviceUuid device = {};                   // 112
+  RecordKind kind = RecordKind::kHealth;   // 0
+  std::uint16_t version = kRecordVersion;  // 2
+  std::uint32_t flags = 0;                 // 4   zero
+  std::uint64_t job = 0;                   // 8   0 = no job on the device
+  std::uint64_t session = 0;               // 16
+  std::uint64_t node = 0;                  // 24  name_hash
+  std::uint64_t time_ns = 0;               // 32
+  std::uint32_t rank = 0;                  // 40
+  std::uint32_t sm_clock_mhz = 0;          // 44
+  std::uint32_t memory_clock_mhz = 0;      // 48
+  std::int32_t temperature_mc = 0;         // 52  thousandths of a degree Celsius
+  std::uint32_t power_mw = 0;              // 56
+  std::uint32_t pcie_generation = 0;       // 60
+  std::uint64_t throttle_reasons = 0;      // 64  NVML clocks-event-reason bits
+  std::uint64_t ecc_corrected = 0;         // 72
+  std::uint64_t ecc_uncorrected = 0;       // 80
+  std::uint32_t pcie_width = 0;            // 88
+  std::uint32_t fast_links_active = 0;     // 92  NVLink or HCCS
+  std::uint64_t fast_link_errors = 0;      // 96
+  std::uint32_t nic_speed_mbit = 0;        // 104
+  std::uint32_t nic_errors = 0;            // 108
+  DeviceUuid device = {};                  // 112
 };
 
 }  // namespace tapas::wire

@@ -1,12 +1,12 @@
 #pragma once
 
+#include "base/result.h"
+#include "wire/record.h"
+
 #include <cstddef>
 #include <span>
 #include <variant>
 #include <vector>
-
-#include "base/result.h"
-#include "wire/record.h"
 
 namespace tapas::wire {
 

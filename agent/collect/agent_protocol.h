@@ -1,0 +1,187 @@
+#pragma once
+
+#include "agent/collect/plan_assembler.h"
+#include "agent/collect/telemetry_queue.h"
+#include "wire/message.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace tapas::agent {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+using Seconds = std::chrono::duration<double>;
+
+/// What a rank is told: the daemon's switch orders, and kAdopt for the plan to start with.
+enum class RankOrder { kAdopt, kPrepare, kArm, kTransfer, kCommit, kAbort };
+
+struct RankCommand {
+  std::string job;
+  std::uint32_t rank = 0;
+  RankOrder order = RankOrder::kAdopt;
+  std::uint64_t from_epoch = 0;
+  std::uint64_t epoch = 0;
+  std::uint64_t at_step = 0;  ///< ARM: finish this step, then hold
+};
+
+/// A rank's answer to the command of the same order and epoch.
+struct RankReply {
+  std::uint32_t rank = 0;
+  RankOrder order = RankOrder::kAdopt;
+  std::uint64_t epoch = 0;
+  bool ok = true;
+  std::string reason;       ///< why not
+  std::uint64_t step = 0;   ///< last finished step
+  std::uint64_t bytes = 0;  ///< received in TRANSFER
+  double seconds = 0.0;
+};
+
+/// A rank as it is found: new, or in the middle of a switch when the agent is the new one.
+struct LocalRank {
+  wire::RankInfo info;
+  std::uint64_t epoch = 0;             ///< plan it runs, 0 = none
+  std::uint64_t pending_epoch = 0;     ///< of a switch it takes part in, 0 = none
+  RankOrder done = RankOrder::kAdopt;  ///< last order of that switch it carried out
+};
+
+// What the owner of the protocol has to do, in this order.
+/// Keep the plan's text where the ranks of `job` can read it; comes before their commands.
+struct StorePlan {
+  std::string job;
+  std::uint64_t epoch = 0;
+  std::string text;
+};
+/// Give up the connection and make a new one; then call connected().
+struct Reconnect {
+  std::string reason;
+};
+/// A line for the operator. Repeats of one `key` may be held back.
+struct Notice {
+  bool warning = false;
+  std::string key;
+  std::string text;
+};
+using Action = std::variant<wire::ToDaemon, RankCommand, StorePlan, Reconnect, Notice>;
+
+/// The agent's side of the protocol without its socket, ranks and clock: events in, actions out.
+/// One per node; not thread-safe. Every call may leave actions, so drain take_actions() after it.
+///
+/// Promises: a term lower than one seen, or an epoch not above the active one, changes nothing; the
+/// active epoch changes only by COMMIT, or by an active plan from the daemon; a switch that the
+/// daemon forgot is aborted after `order_timeout`, but never once this node voted TRANSFERRED, as
+/// the daemon may have decided by then; every order is answered by one vote, a repeated order by
+/// the same vote again.
+class AgentProtocol {
+ public:
+  struct Options {
+    std::string node;
+    std::uint64_t nonce = 0;       ///< random per start
+    Seconds answer_timeout{5.0};   ///< for the answer to a HELLO
+    Seconds phase_timeout{300.0};  ///< for the ranks' answers to an order
+    Seconds order_timeout{120.0};  ///< for the daemon's next order of a switch
+    Seconds flush_interval{0.2};   ///< oldest record's wait for a batch
+    /// A HELLO after a lost connection waits up to this long, so that a fleet does not come back
+    /// in one moment. Drawn from the nonce.
+    Seconds rehello_spread{1.0};
+    std::size_t max_queued_records = 65'536;
+  };
+  enum class State { kDown, kGreeting, kWelcome, kRejected };
+
+  explicit AgentProtocol(Options options);
+
+  // Events of the connection.
+  /// The transport is up (again): a HELLO goes out.
+  void connected(TimePoint now);
+  void disconnected(TimePoint now);
+  void received(const wire::ToAgent& message, TimePoint now);
+  /// Time passed; call at least every next_wakeup().
+  void tick(TimePoint now);
+
+  // Events of the ranks.
+  /// False when the job has too many ranks or sessions here, with a notice.
+  bool attach_rank(const std::string& job, std::uint64_t session, const LocalRank& rank,
+                   TimePoint now);
+  void detach_rank(const std::string& job, std::uint32_t rank, TimePoint now);
+  void rank_replied(const std::string& job, const RankReply& reply, TimePoint now);
+  /// Packed records of wire/record.h; the oldest are dropped and counted when too many wait.
+  void queue_records(std::span<const std::byte> records, TimePoint now);
+  /// Records that a rank's full ring lost, for the heartbeat.
+  void count_dropped(std::uint64_t records) { rank_dropped_ += records; }
+
+  /// What to do, oldest first; empties the list.
+  [[nodiscard]] std::vector<Action> take_actions();
+  /// A batch that is due, while welcome. Ask only when the transport can take it.
+  [[nodiscard]] std::optional<wire::Telemetry> next_telemetry(TimePoint now);
+  [[nodiscard]] TimePoint next_wakeup() const;
+
+  [[nodiscard]] State state() const { return state_; }
+  [[nodiscard]] std::uint64_t term() const { return term_; }
+  /// 0 for a job that is not here.
+  [[nodiscard]] std::uint64_t active_epoch(const std::string& job) const;
+  [[nodiscard]] std::uint64_t pending_epoch(const std::string& job) const;
+  [[nodiscard]] std::size_t rank_count() const;
+  [[nodiscard]] std::uint64_t records_sent() const { return records_sent_; }
+  [[nodiscard]] std::uint64_t records_dropped() const;
+
+ private:
+  /// An order on its way through the local ranks.
+  struct Round {
+    wire::SwitchCommand command;
+    std::map<std::uint32_t, RankReply> replies;
+    TimePoint deadline;
+  };
+  struct JobState {
+    std::uint64_t session = 0;
+    std::uint64_t epoch = 0;
+    std::uint64_t pending_epoch = 0;
+    std::uint64_t plan_epoch = 0;  ///< of the newest plan given to StorePlan
+    std::map<std::uint32_t, LocalRank> ranks;
+    PlanAssembler assembler;
+    std::optional<Round> round;
+    std::optional<wire::Vote> last_vote;
+    TimePoint order_deadline = TimePoint::max();
+  };
+
+  void on(const wire::Welcome& welcome, TimePoint now);
+  void on(const wire::Reject& reject, TimePoint now);
+  void on(const wire::HeartbeatAck& ack, TimePoint now);
+  void on(const wire::PlanChunk& chunk, TimePoint now);
+  void on(const wire::SwitchCommand& command, TimePoint now);
+
+  void send_hello(TimePoint now);
+  void reconnect(const std::string& reason);
+  bool fence(std::uint64_t term, const char* what);
+  void adopt(const std::string& job, JobState& state, std::uint64_t epoch);
+  /// Why the order cannot be carried out now; empty when it can.
+  std::string objection(const JobState& state, const wire::SwitchCommand& command) const;
+  void start_round(JobState& state, const wire::SwitchCommand& command, TimePoint now);
+  void finish_round(JobState& state, TimePoint now);
+  void fail_round(JobState& state, std::string reason, TimePoint now);
+  void vote(JobState& state, wire::Vote vote, TimePoint now);
+  void check_deadlines(const std::string& job, JobState& state, TimePoint now);
+  void notice(bool warning, std::string key, std::string text);
+
+  const Options options_;
+  State state_ = State::kDown;
+  std::uint64_t term_ = 0;
+  Seconds heartbeat_{1.0};
+  bool greeted_before_ = false;
+  bool hello_due_ = false;
+  TimePoint hello_at_ = TimePoint::max();   ///< when a HELLO goes out
+  TimePoint answer_by_ = TimePoint::max();  ///< when the connection counts as dead
+  TimePoint heartbeat_at_ = TimePoint::max();
+  std::map<std::string, JobState> jobs_;
+  TelemetryQueue telemetry_;
+  std::uint64_t records_sent_ = 0;
+  std::uint64_t rank_dropped_ = 0;
+  std::vector<Action> actions_;
+};
+
+}  // namespace tapas::agent
