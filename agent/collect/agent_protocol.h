@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -134,19 +136,25 @@ class AgentProtocol {
   /// An order on its way through the local ranks.
   struct Round {
     wire::SwitchCommand command;
-    std::map<std::uint32_t, RankReply> replies;
+    std::set<std::uint32_t> waiting;
+    wire::Vote vote;  ///< what the answers add up to so far
     TimePoint deadline;
   };
+  struct RankState : LocalRank {
+    std::uint64_t told_epoch = 0;  ///< of the last ADOPT, or COMMIT outside a round
+  };
   struct JobState {
+    std::string name;
     std::uint64_t session = 0;
     std::uint64_t epoch = 0;
     std::uint64_t pending_epoch = 0;
     std::uint64_t plan_epoch = 0;  ///< of the newest plan given to StorePlan
-    std::map<std::uint32_t, LocalRank> ranks;
+    std::map<std::uint32_t, RankState> ranks;
     PlanAssembler assembler;
     std::optional<Round> round;
-    std::optional<wire::Vote> last_vote;
-    TimePoint order_deadline = TimePoint::max();
+    std::optional<wire::Vote> last_vote;  ///< of the newest finished round
+    bool vote_unsent = false;
+    TimePoint order_deadline = TimePoint::max();  ///< while a switch waits for the daemon
   };
 
   void on(const wire::Welcome& welcome, TimePoint now);
@@ -156,16 +164,22 @@ class AgentProtocol {
   void on(const wire::SwitchCommand& command, TimePoint now);
 
   void send_hello(TimePoint now);
-  void reconnect(const std::string& reason);
-  bool fence(std::uint64_t term, const char* what);
-  void adopt(const std::string& job, JobState& state, std::uint64_t epoch);
+  void hello_soon(TimePoint now);
+  void stop_timers();
+  bool fence(std::uint64_t term, std::string_view what);
+  void adopt(JobState& job, std::uint64_t epoch, TimePoint now);
+  void settle(JobState& job);
+  void command(const JobState& job, std::uint32_t rank, RankOrder order,
+               const wire::SwitchCommand& from);
+  [[nodiscard]] static bool already_done(const JobState& job, const wire::SwitchCommand& command);
   /// Why the order cannot be carried out now; empty when it can.
-  std::string objection(const JobState& state, const wire::SwitchCommand& command) const;
-  void start_round(JobState& state, const wire::SwitchCommand& command, TimePoint now);
-  void finish_round(JobState& state, TimePoint now);
-  void fail_round(JobState& state, std::string reason, TimePoint now);
-  void vote(JobState& state, wire::Vote vote, TimePoint now);
-  void check_deadlines(const std::string& job, JobState& state, TimePoint now);
+  [[nodiscard]] static std::string objection(const JobState& job,
+                                             const wire::SwitchCommand& command);
+  void start_round(JobState& job, const wire::SwitchCommand& command, TimePoint now);
+  void finish_round(JobState& job, TimePoint now);
+  void fail_round(JobState& job, const std::string& reason, TimePoint now);
+  void send_vote(const wire::Vote& vote);
+  void check_deadlines(JobState& job, TimePoint now);
   void notice(bool warning, std::string key, std::string text);
 
   const Options options_;
@@ -173,12 +187,12 @@ class AgentProtocol {
   std::uint64_t term_ = 0;
   Seconds heartbeat_{1.0};
   bool greeted_before_ = false;
-  bool hello_due_ = false;
-  TimePoint hello_at_ = TimePoint::max();   ///< when a HELLO goes out
-  TimePoint answer_by_ = TimePoint::max();  ///< when the connection counts as dead
-  TimePoint heartbeat_at_ = TimePoint::max();
+  TimePoint hello_at_ = TimePoint::max();      ///< when a HELLO goes out
+  TimePoint answer_by_ = TimePoint::max();     ///< when the connection counts as dead
+  TimePoint heartbeat_at_ = TimePoint::max();  ///< when a heartbeat goes out
   std::map<std::string, JobState> jobs_;
   TelemetryQueue telemetry_;
+  TimePoint queued_since_;
   std::uint64_t records_sent_ = 0;
   std::uint64_t rank_dropped_ = 0;
   std::vector<Action> actions_;

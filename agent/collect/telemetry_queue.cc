@@ -1,10 +1,10 @@
 #include "agent/collect/telemetry_queue.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "base/check.h"
 #include "wire/record_codec.h"
+
+#include <algorithm>
+#include <cstring>
 
 namespace tapas::agent {
 

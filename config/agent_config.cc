@@ -1,0 +1,89 @@
+#include "config/agent_config.h"
+
+#include "base/ids.h"
+#include "base/json/json.h"
+
+#include <unistd.h>
+
+#include <array>
+
+namespace tapas::config {
+
+namespace {
+
+constexpr json::ParseLimits kLimits{.max_bytes = 1U << 20U, .max_depth = 8, .comments = true};
+
+/// Host name up to the first dot, as clusters name their nodes.
+std::string short_host_name() {
+  std::array<char, 256> buffer = {};
+  if (::gethostname(buffer.data(), buffer.size() - 1) != 0) {
+    return {};
+  }
+  const std::string name(buffer.data());
+  return name.substr(0, name.find('.'));
+}
+
+std::string public_beside(const std::string& secret) {
+  constexpr std::string_view kSuffix = ".key";
+  return secret.ends_with(kSuffix) ? secret.substr(0, secret.size() - kSuffix.size()) + ".pub"
+                                   : std::string{};
+}
+
+Result<AgentConfig> from_json(const json::Value& value, std::string_view name) {
+  json::ObjectReader in(value, std::string(name));
+  const auto refuse = [&in](std::string_view key, std::string_view what) {
+    if (in.ok()) {
+      in.absorb({ErrorCode::kInvalid, fmt::format("{}: {}", in.child(key), what)});
+    }
+  };
+  in.require_schema("tapas.agent/1");
+  AgentConfig config;
+  config.node = in.string_or("node", short_host_name());
+  if (!valid_name(config.node)) {
+    refuse("node", "not a node's name; set it to the node's name in the cluster file");
+  }
+  config.daemon_endpoint = in.string("daemon_endpoint");
+  if (!config.daemon_endpoint.starts_with("tcp://")) {
+    refuse("daemon_endpoint", "must be tcp://host:port of the daemon's agent port");
+  }
+  config.daemon_public_key = in.string("daemon_public_key");
+  config.secret_key = in.string("secret_key");
+  config.public_key = in.string_or("public_key", public_beside(config.secret_key));
+  if (config.public_key.empty()) {
+    refuse("public_key", "is missing, and secret_key does not end in .key to derive it from");
+  }
+  config.rank_dir = in.string_or("rank_dir", "/dev/shm");
+  config.scan_interval_s = in.number_or("scan_interval_s", 0.5, 0.01, 60.0);
+  config.poll_interval_s = in.number_or("poll_interval_s", 0.02, 0.001, 1.0);
+  config.flush_interval_s = in.number_or("flush_interval_s", 0.2, 0.001, 60.0);
+  config.phase_timeout_s = in.number_or("phase_timeout_s", 300.0, 0.1, 86'400.0);
+  config.order_timeout_s = in.number_or("order_timeout_s", 120.0, 0.1, 86'400.0);
+  config.max_queued_records = in.integer_or("max_queued_records", 65'536, 512, 1 << 22);
+  const std::string level =
+      in.has("log_level") ? in.word("log_level", {"debug", "info", "warning", "error"}) : "info";
+  if (auto ok = in.finish(); !ok) {
+    return tl::unexpected(ok.error());
+  }
+  log::parse_level(level, config.log_level);
+  return config;
+}
+
+}  // namespace
+
+Result<AgentConfig> load_agent_config(const std::string& path) {
+  const auto value = json::parse_file(path, kLimits);
+  if (!value) {
+    return tl::unexpected(value.error());
+  }
+  return from_json(*value, path);
+}
+
+Result<AgentConfig> parse_agent_config(std::string_view text, std::string_view name) {
+  const auto value = json::parse(text, kLimits);
+  if (!value) {
+    return fail_in(name, value.error());
+  }
+  return from_json(*value, name);
+}
+
+}  // namespace tapas::config
