@@ -6,8 +6,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 
-namespace tapas::config {
+namespace tapas {
 
 namespace {
 
@@ -23,14 +24,9 @@ std::string short_host_name() {
   return name.substr(0, name.find('.'));
 }
 
-std::string public_beside(const std::string& secret) {
-  constexpr std::string_view kSuffix = ".key";
-  return secret.ends_with(kSuffix) ? secret.substr(0, secret.size() - kSuffix.size()) + ".pub"
-                                   : std::string{};
-}
-
-Result<AgentConfig> from_json(const json::Value& value, std::string_view name) {
-  json::ObjectReader in(value, std::string(name));
+Result<AgentConfig> from_json(const json::Value& value, const std::string& path) {
+  json::ObjectReader in(value, path);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   const auto refuse = [&in](std::string_view key, std::string_view what) {
     if (in.ok()) {
       in.absorb({ErrorCode::kInvalid, fmt::format("{}: {}", in.child(key), what)});
@@ -46,13 +42,9 @@ Result<AgentConfig> from_json(const json::Value& value, std::string_view name) {
   if (!config.daemon_endpoint.starts_with("tcp://")) {
     refuse("daemon_endpoint", "must be tcp://host:port of the daemon's agent port");
   }
-  config.daemon_public_key = in.string("daemon_public_key");
-  config.secret_key = in.string("secret_key");
-  config.public_key = in.string_or("public_key", public_beside(config.secret_key));
-  if (config.public_key.empty()) {
-    refuse("public_key", "is missing, and secret_key does not end in .key to derive it from");
-  }
-  config.rank_dir = in.string_or("rank_dir", "/dev/shm");
+  config.daemon_public_key = folder / in.string("daemon_public_key");
+  config.secret_key = folder / in.string("secret_key");
+  config.rank_dir = folder / in.string_or("rank_dir", "/dev/shm");
   config.scan_interval_s = in.number_or("scan_interval_s", 0.5, 0.01, 60.0);
   config.poll_interval_s = in.number_or("poll_interval_s", 0.02, 0.001, 1.0);
   config.flush_interval_s = in.number_or("flush_interval_s", 0.2, 0.001, 60.0);
@@ -78,12 +70,12 @@ Result<AgentConfig> load_agent_config(const std::string& path) {
   return from_json(*value, path);
 }
 
-Result<AgentConfig> parse_agent_config(std::string_view text, std::string_view name) {
+Result<AgentConfig> parse_agent_config(std::string_view text, const std::string& path) {
   const auto value = json::parse(text, kLimits);
   if (!value) {
-    return fail_in(name, value.error());
+    return fail_in(path, value.error());
   }
-  return from_json(*value, name);
+  return from_json(*value, path);
 }
 
-}  // namespace tapas::config
+}  // namespace tapas

@@ -7,15 +7,14 @@
 #include <string>
 #include <string_view>
 
-namespace tapas::config {
+namespace tapas {
 
 /// `tapas.agent/1`, by default /etc/tapas/agent.json; docs/formats.md has the keys.
 struct AgentConfig {
   std::string node;               ///< name in the cluster file; the host's name by default
   std::string daemon_endpoint;    ///< such as "tcp://head:7070"
-  std::string daemon_public_key;  ///< path
-  std::string secret_key;         ///< path of this node's key
-  std::string public_key;         ///< path; by default secret_key with .pub for .key
+  std::string daemon_public_key;  ///< file
+  std::string secret_key;         ///< file of this node's key; its public key follows from it
   std::string rank_dir;           ///< where ranks put their segments
   double scan_interval_s = 0.0;   ///< between looks for new and dead ranks
   double poll_interval_s = 0.0;   ///< between reads of the ranks' rings
@@ -26,8 +25,10 @@ struct AgentConfig {
   log::Level log_level = log::Level::kInfo;
 };
 
+/// Paths in the file are relative to its folder; here they are ready to open.
 [[nodiscard]] Result<AgentConfig> load_agent_config(const std::string& path);
-/// `name` is shown in errors.
-[[nodiscard]] Result<AgentConfig> parse_agent_config(std::string_view text, std::string_view name);
+/// The same for text that came from `path`.
+[[nodiscard]] Result<AgentConfig> parse_agent_config(std::string_view text,
+                                                     const std::string& path);
 
-}  // namespace tapas::config
+}  // namespace tapas

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string_view>
 
-namespace tapas::config {
+namespace tapas {
 
 namespace {
 
@@ -73,4 +73,4 @@ Result<std::string> read_public_key(const std::string& path) { return read_key(p
 
 Result<std::string> read_secret_key(const std::string& path) { return read_key(path, true); }
 
-}  // namespace tapas::config
+}  // namespace tapas
