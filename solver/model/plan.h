@@ -82,7 +82,8 @@ struct LayerMove {
   double bytes = 0;  ///< parameters and optimizer state, whole group
 };
 
-/// Every layer whose devices differ between two plans of one job with equal replica counts.
+/// Every layer whose devices differ between two plans of one job; both pass check_plan(). A replica
+/// that `before` does not have takes its layers from one that it has.
 [[nodiscard]] std::vector<LayerMove> moves_between(const Job& job, const Plan& before,
                                                    const Plan& after);
 

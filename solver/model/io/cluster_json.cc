@@ -1,0 +1,215 @@
+#include "solver/model/io/read.h"
+#include "solver/topo/nccl_topo.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+namespace tapas::solver::io {
+
+namespace {
+
+constexpr std::size_t kMaxTypes = 64;
+constexpr std::size_t kMaxNodes = 100'000;
+constexpr double kMaxLatency = 1.0;
+
+template <typename T>
+std::uint32_t index_of(const std::vector<T>& types, const std::string& name, json::ObjectReader& in,
+                       std::string_view key) {
+  for (std::uint32_t i = 0; i < types.size(); ++i) {
+    if (types[i].name == name) {
+      return i;
+    }
+  }
+  in.absorb({ErrorCode::kInvalid, fmt::format("{}: \"{}\" is not defined", in.child(key), name)});
+  return 0;
+}
+
+void read_device_type(const json::Value& value, const std::string& where, Cluster& cluster,
+                      json::ObjectReader& parent) {
+  json::ObjectReader in(value, where);
+  DeviceType type;
+  type.name = in.string("name");
+  type.peak_flops = in.number("peak_flops", 1, kMaxAmount);
+  type.memory_bytes = in.number("memory_bytes", 1, kMaxAmount);
+  type.memory_bytes_per_s = in.number("memory_bytes_per_s", 1, kMaxAmount);
+  type.matmul_efficiency = in.number("matmul_efficiency", 0, 1);
+  type.matmul_half_flops = in.number_or("matmul_half_flops", 0, 0, kMaxAmount);
+  type.attention_efficiency = in.number("attention_efficiency", 0, 1);
+  type.collective_library = in.word("collective_library", {"nccl", "hccl"});
+  if (const auto done = in.finish(); !done) {
+    parent.absorb(done.error());
+    return;
+  }
+  cluster.device_types.push_back(std::move(type));
+}
+
+/// What a topology file says about a server, in the few numbers that the cost model uses.
+Result<void> apply_topo(const std::string& path, NodeType& type) {
+  const auto topo = load_nccl_topo(path);
+  if (!topo) {
+    return tl::unexpected<Error>(topo.error());
+  }
+  type.devices = static_cast<std::uint32_t>(topo->gpus.size());
+  // Without a switch NVLink joins some pairs only, and a group is as slow as its slowest pair.
+  const bool nvlink = topo->nvswitch || topo->gpus.size() == 2;
+  double slowest = 0;
+  for (const TopoGpu& gpu : topo->gpus) {
+    const double rate = nvlink && gpu.nvlinks > 0 ? gpu.nvlink_bytes_per_s : gpu.pcie_bytes_per_s;
+    slowest = slowest == 0 ? rate : std::min(slowest, rate);
+  }
+  type.fast_link_bytes_per_s = slowest;
+  std::set<std::uint32_t> serving;
+  for (const auto& nearest : topo->nics_of_gpu) {
+    serving.insert(nearest.begin(), nearest.end());
+  }
+  type.nics = static_cast<std::uint32_t>(serving.size());
+  type.nic_bytes_per_s = 0;
+  for (const std::uint32_t nic : serving) {
+    const double rate = topo->nics[nic].bytes_per_s;
+    type.nic_bytes_per_s = type.nic_bytes_per_s == 0 ? rate : std::min(type.nic_bytes_per_s, rate);
+  }
+  return {};
+}
+
+void read_node_type(const json::Value& value, const std::string& where, const std::string& folder,
+                    Cluster& cluster, json::ObjectReader& parent) {
+  json::ObjectReader in(value, where);
+  NodeType type;
+  type.name = in.string("name");
+  type.device_type = index_of(cluster.device_types, in.string("device_type"), in, "device_type");
+  type.fast_link_latency_s = in.number_or("fast_link_latency_s", 0, 0, kMaxLatency);
+  if (in.has("topo_file")) {
+    type.topo_file = in.string("topo_file");
+    if (in.ok()) {
+      if (const auto ok = apply_topo(std::filesystem::path(folder) / type.topo_file, type); !ok) {
+        in.absorb(
+            {ok.error().code, fmt::format("{}: {}", in.child("topo_file"), ok.error().message)});
+      }
+    }
+  } else {
+    type.devices = u32(in, "devices", 1, 1024);
+    type.fast_link_bytes_per_s = in.number("fast_link_bytes_per_s", 0, kMaxAmount);
+    type.nics = u32(in, "nics", 0, 1024);
+    type.nic_bytes_per_s = in.number("nic_bytes_per_s", 0, kMaxAmount);
+  }
+  if (const auto done = in.finish(); !done) {
+    parent.absorb(done.error());
+    return;
+  }
+  cluster.node_types.push_back(std::move(type));
+}
+
+/// ToRs and pods of groups get running numbers over the whole file, so groups never share one.
+struct Numbering {
+  std::uint32_t tors = 0;
+  std::uint32_t pods = 0;
+};
+
+void read_group(json::ObjectReader& in, Node node, Numbering& numbering, Cluster& cluster) {
+  const std::string prefix = in.string("name_prefix");
+  const std::uint32_t first = u32_or(in, "first", 0, 0, 1'000'000'000);
+  const std::uint32_t digits = u32_or(in, "digits", 1, 1, 9);
+  const std::uint32_t count = u32(in, "count", 1, static_cast<std::int64_t>(kMaxNodes));
+  const std::uint32_t per_tor = u32_or(in, "nodes_per_tor", count, 1, 1 << 20);
+  const std::uint32_t per_pod = u32_or(in, "tors_per_pod", 1 << 20, 1, 1 << 20);
+  if (!in.ok()) {
+    return;
+  }
+  if (cluster.nodes.size() + count > kMaxNodes) {
+    in.absorb(
+        {ErrorCode::kInvalid, fmt::format("{}: more than {} nodes", in.child("count"), kMaxNodes)});
+    return;
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t tor = i / per_tor;
+    node.name = fmt::format("{}{:0{}}", prefix, first + i, digits);
+    node.tor = fmt::format("tor{}", numbering.tors + tor);
+    node.pod = fmt::format("pod{}", numbering.pods + tor / per_pod);
+    cluster.nodes.push_back(node);
+  }
+  const std::uint32_t last_tor = (count - 1) / per_tor;
+  numbering.tors += last_tor + 1;
+  numbering.pods += last_tor / per_pod + 1;
+}
+
+void read_nodes(const json::Value& value, const std::string& where, Numbering& numbering,
+                Cluster& cluster, json::ObjectReader& parent) {
+  json::ObjectReader in(value, where);
+  Node node;
+  node.type = index_of(cluster.node_types, in.string("type"), in, "type");
+  node.spare = in.boolean_or("spare", false);
+  if (in.has("name_prefix")) {
+    read_group(in, node, numbering, cluster);
+  } else {
+    node.name = in.string("name");
+    node.tor = in.string_or("tor", "");
+    node.pod = in.string_or("pod", "");
+    cluster.nodes.push_back(node);
+  }
+  if (const auto done = in.finish(); !done) {
+    parent.absorb(done.error());
+  }
+}
+
+FabricTier read_tier(json::ObjectReader& fabric, const char* name) {
+  FabricTier tier;
+  tier.name = name;
+  json::ObjectReader in(fabric.object(name), fabric.child(name));
+  if (!fabric.ok()) {
+    return tier;
+  }
+  tier.latency_s = in.number("latency_s", 0, kMaxLatency);
+  tier.oversubscription = in.number_or("oversubscription", 1, 1, 1e6);
+  if (const auto done = in.finish(); !done) {
+    fabric.absorb(done.error());
+  }
+  return tier;
+}
+
+void read_fabric(json::ObjectReader& in, Cluster& cluster) {
+  json::ObjectReader fabric(in.object("fabric"), in.child("fabric"));
+  if (!in.ok()) {
+    return;
+  }
+  cluster.tor = read_tier(fabric, "tor");
+  cluster.pod = read_tier(fabric, "pod");
+  cluster.core = read_tier(fabric, "core");
+  if (const auto done = fabric.finish(); !done) {
+    in.absorb(done.error());
+  }
+}
+
+}  // namespace
+
+Result<Cluster> read_cluster(const json::Value& value, const std::string& where,
+                             const std::string& folder) {
+  json::ObjectReader in(value, where);
+  in.require_schema("tapas.cluster/1");
+  Cluster cluster;
+  cluster.name = in.string("name");
+  const json::Value& device_types = in.array("device_types", kMaxTypes);
+  for (std::size_t i = 0; i < device_types.size() && in.ok(); ++i) {
+    read_device_type(device_types[i], in.child("device_types", i), cluster, in);
+  }
+  const json::Value& node_types = in.array("node_types", kMaxTypes);
+  for (std::size_t i = 0; i < node_types.size() && in.ok(); ++i) {
+    read_node_type(node_types[i], in.child("node_types", i), folder, cluster, in);
+  }
+  const json::Value& nodes = in.array("nodes", kMaxNodes);
+  Numbering numbering;
+  for (std::size_t i = 0; i < nodes.size() && in.ok(); ++i) {
+    read_nodes(nodes[i], in.child("nodes", i), numbering, cluster, in);
+  }
+  read_fabric(in, cluster);
+  if (const auto done = in.finish(); !done) {
+    return tl::unexpected<Error>(done.error());
+  }
+  if (const auto valid = validate(cluster); !valid) {
+    return tl::unexpected<Error>(valid.error());
+  }
+  return cluster;
+}
+
+}  // namespace tapas::solver::io

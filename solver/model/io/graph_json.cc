@@ -1,0 +1,150 @@
+#include "solver/model/io/load.h"
+#include "solver/model/io/read.h"
+
+#include <utility>
+
+namespace tapas::solver {
+
+namespace io {
+
+namespace {
+
+constexpr std::size_t kMaxNodes = 200'000;
+constexpr std::size_t kMaxEdges = 1'000'000;
+constexpr std::int64_t kMaxId = (std::int64_t{1} << 32) - 1;
+
+Result<OpNode> read_node(const json::Value& value, const std::string& where) {
+  json::ObjectReader in(value, where);
+  OpNode node;
+  node.id = u32(in, "id", 0, kMaxId);
+  node.name = in.string("name");
+  const std::string kind = in.string("kind");
+  node.layer = u32(in, "layer", 0, 1 << 20);
+  node.fwd_flops = in.number("fwd_flops", 0, kMaxAmount);
+  node.bwd_flops = in.number("bwd_flops", 0, kMaxAmount);
+  node.param_bytes = in.number("param_bytes", 0, kMaxAmount);
+  node.act_bytes = in.number("act_bytes", 0, kMaxAmount);
+  node.work_bytes = in.number("work_bytes", 0, kMaxAmount);
+  node.out_bytes = in.number("out_bytes", 0, kMaxAmount);
+  if (in.ok()) {
+    if (const auto known = op_kind_from(kind)) {
+      node.kind = *known;
+    } else {
+      in.absorb(
+          {ErrorCode::kInvalid, fmt::format("{}: {}", in.child("kind"), known.error().message)});
+    }
+  }
+  if (const auto done = in.finish(); !done) {
+    return tl::unexpected<Error>(done.error());
+  }
+  return node;
+}
+
+Result<OpEdge> read_edge(const json::Value& value, const std::string& where) {
+  json::ObjectReader in(value, where);
+  OpEdge edge;
+  edge.src = u32(in, "src", 0, kMaxId);
+  edge.dst = u32(in, "dst", 0, kMaxId);
+  edge.bytes = in.number("bytes", 0, kMaxAmount);
+  edge.dtype = in.string("dtype");
+  if (const auto done = in.finish(); !done) {
+    return tl::unexpected<Error>(done.error());
+  }
+  return edge;
+}
+
+}  // namespace
+
+Result<Graph> read_gpt(const json::Value& value, const std::string& where,
+                       const ModelDefaults& defaults) {
+  json::ObjectReader in(value, where);
+  GptShape shape;
+  (void)in.word("model", {"gpt"});
+  shape.name = in.string("name");
+  shape.layers = u32(in, "layers", 1, 10'000);
+  shape.hidden_size = u32(in, "hidden_size", 1, 1 << 20);
+  shape.heads = u32(in, "heads", 1, 1 << 16);
+  shape.sequence_length = u32(in, "sequence_length", 1, 1 << 24);
+  shape.vocabulary = u32(in, "vocabulary", 1, 1 << 24);
+  shape.ffn_size = u32_or(in, "ffn_size", 0, 1, 1 << 23);
+  shape.micro_batch_size = defaults.micro_batch_size;
+  shape.bytes_per_element = defaults.bytes_per_element;
+  if (const auto done = in.finish(); !done) {
+    return tl::unexpected<Error>(done.error());
+  }
+  return build_gpt(shape);
+}
+
+Result<Graph> read_graph(const json::Value& value, const std::string& where) {
+  json::ObjectReader in(value, where);
+  in.require_schema("tapas.graph/1");
+  Graph graph;
+  graph.name = in.string("name");
+  graph.micro_batch_size = u32_or(in, "micro_batch_size", 1, 1, 1 << 16);
+  graph.sequence_length = u32_or(in, "sequence_length", 0, 1, 1 << 24);
+  graph.hidden_size = u32_or(in, "hidden_size", 0, 1, 1 << 20);
+  const json::Value& nodes = in.array("nodes", kMaxNodes);
+  graph.nodes.reserve(nodes.size());
+  for (std::size_t i = 0; i < nodes.size() && in.ok(); ++i) {
+    auto node = read_node(nodes[i], in.child("nodes", i));
+    if (!node) {
+      in.absorb(node.error());
+    } else {
+      graph.nodes.push_back(std::move(*node));
+    }
+  }
+  const json::Value& edges = in.array("edges", kMaxEdges);
+  graph.edges.reserve(edges.size());
+  for (std::size_t i = 0; i < edges.size() && in.ok(); ++i) {
+    auto edge = read_edge(edges[i], in.child("edges", i));
+    if (!edge) {
+      in.absorb(edge.error());
+    } else {
+      graph.edges.push_back(std::move(*edge));
+    }
+  }
+  if (const auto done = in.finish(); !done) {
+    return tl::unexpected<Error>(done.error());
+  }
+  if (const auto valid = validate(graph); !valid) {
+    return tl::unexpected<Error>(valid.error());
+  }
+  return graph;
+}
+
+}  // namespace io
+
+Result<Graph> graph_from_json(const json::Value& value) { return io::read_graph(value, "graph"); }
+
+json::Value graph_to_json(const Graph& graph) {
+  json::Value out = {{"schema", "tapas.graph/1"},
+                     {"name", graph.name},
+                     {"micro_batch_size", graph.micro_batch_size}};
+  if (graph.sequence_length != 0) {
+    out["sequence_length"] = graph.sequence_length;
+  }
+  if (graph.hidden_size != 0) {
+    out["hidden_size"] = graph.hidden_size;
+  }
+  json::Value& nodes = out["nodes"] = json::Value::array();
+  for (const OpNode& node : graph.nodes) {
+    nodes.push_back({{"id", node.id},
+                     {"name", node.name},
+                     {"kind", to_string(node.kind)},
+                     {"layer", node.layer},
+                     {"fwd_flops", node.fwd_flops},
+                     {"bwd_flops", node.bwd_flops},
+                     {"param_bytes", node.param_bytes},
+                     {"act_bytes", node.act_bytes},
+                     {"work_bytes", node.work_bytes},
+                     {"out_bytes", node.out_bytes}});
+  }
+  json::Value& edges = out["edges"] = json::Value::array();
+  for (const OpEdge& edge : graph.edges) {
+    edges.push_back(
+        {{"src", edge.src}, {"dst", edge.dst}, {"bytes", edge.bytes}, {"dtype", edge.dtype}});
+  }
+  return out;
+}
+
+}  // namespace tapas::solver
