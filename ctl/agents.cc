@@ -1,0 +1,103 @@
+#include "ctl/agents.h"
+
+#include "ctl/fields.h"
+#include "ctl/table.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace tapas::ctl {
+
+namespace {
+
+struct Agent {
+  std::string node;
+  bool connected = false;
+  bool drained = false;
+  std::string drain_reason;
+  double silent_s = 0;
+  double slowdown = 1;
+  std::uint64_t records = 0;
+  std::uint64_t dropped = 0;
+
+  explicit Agent(const json::Value& value)
+      : node(printable(text_at(value, "node", "?"))),
+        connected(flag_at(value, "connected")),
+        drained(flag_at(value, "drained")),
+        drain_reason(printable(text_at(value, "drain_reason"))),
+        silent_s(number_at(value, "silent_s")),
+        slowdown(number_at(value, "slowdown")),
+        records(count_at(value, "records")),
+        dropped(count_at(value, "records_dropped")) {}
+
+  [[nodiscard]] bool slow() const { return slowdown >= kSlowNode; }
+  /// Larger is more urgent; 0 needs no attention.
+  [[nodiscard]] double urgency() const {
+    return (connected ? 0 : 1000) + (slow() ? 100 * slowdown : 0) + (drained ? 1 : 0);
+  }
+  [[nodiscard]] std::string state() const {
+    std::string text = connected ? "connected" : "lost";
+    text += drained ? ", drained" : "";
+    return text;
+  }
+};
+
+}  // namespace
+
+std::string agent_table(const json::Value& agents) {
+  Table table({{"NODE"},
+               {"STATE"},
+               {"SLOWDOWN", Align::kRight},
+               {"RECORDS", Align::kRight},
+               {"DROPPED", Align::kRight},
+               {"SILENT", Align::kRight},
+               {"REASON"}});
+  for (const json::Value& value : agents) {
+    const Agent agent(value);
+    table.add_row({agent.node, agent.state(), fmt::format("{:.2f}", agent.slowdown),
+                   fmt::to_string(agent.records), fmt::to_string(agent.dropped),
+                   format_seconds(agent.silent_s), agent.drain_reason});
+  }
+  return table.empty() ? "no agent has connected yet\n" : table.text();
+}
+
+std::string agent_digest(const json::Value& agents, std::size_t max_named) {
+  std::vector<Agent> bad;
+  std::size_t connected = 0;
+  std::size_t drained = 0;
+  std::size_t slow = 0;
+  for (const json::Value& value : agents) {
+    Agent agent(value);
+    connected += agent.connected ? 1 : 0;
+    drained += agent.drained ? 1 : 0;
+    slow += agent.slow() ? 1 : 0;
+    if (agent.urgency() > 0) {
+      bad.push_back(std::move(agent));
+    }
+  }
+  std::stable_sort(bad.begin(), bad.end(),
+                   [](const Agent& a, const Agent& b) { return a.urgency() > b.urgency(); });
+
+  std::string out = fmt::format("{}: {} connected, {} lost, {} slow, {} drained\n", agents.size(),
+                                connected, agents.size() - connected, slow, drained);
+  for (std::size_t i = 0; i < std::min(bad.size(), max_named); ++i) {
+    const Agent& agent = bad[i];
+    out += fmt::format("  {}  {}", agent.node, agent.state());
+    if (!agent.connected) {
+      out += fmt::format(", silent for {}", format_seconds(agent.silent_s));
+    }
+    if (agent.slow()) {
+      out += fmt::format(", slowdown {:.2f}", agent.slowdown);
+    }
+    if (!agent.drain_reason.empty()) {
+      out += fmt::format(" ({})", agent.drain_reason);
+    }
+    out += "\n";
+  }
+  if (bad.size() > max_named) {
+    out += fmt::format("  and {} more: `tapasctl node list`\n", bad.size() - max_named);
+  }
+  return out;
+}
+
+}  // namespace tapas::ctl

@@ -1,0 +1,302 @@
+#include "ctl/plan_text.h"
+
+#include "ctl/fields.h"
+#include "ctl/table.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <tuple>
+
+namespace tapas::ctl {
+
+namespace {
+
+std::vector<std::uint32_t> numbers_of(const json::Value& array) {
+  std::vector<std::uint32_t> numbers;
+  if (!array.is_array()) {
+    return numbers;
+  }
+  for (const json::Value& item : array) {
+    constexpr auto kMax = std::numeric_limits<std::uint32_t>::max();
+    numbers.push_back(item.is_number_unsigned() && item.get<std::uint64_t>() <= kMax
+                          ? static_cast<std::uint32_t>(item.get<std::uint64_t>())
+                          : 0);
+  }
+  return numbers;
+}
+
+std::vector<double> reals_of(const json::Value& array) {
+  std::vector<double> reals;
+  for (const json::Value& item : array) {
+    reals.push_back(item.is_number() ? item.get<double>()
+                                     : std::numeric_limits<double>::quiet_NaN());
+  }
+  return reals;
+}
+
+std::string place_of(const json::Value& position) {
+  return fmt::format("{}[{}]", printable(text_at(position, "node", "?")),
+                     number_ranges(numbers_of(array_at(position, "devices"))));
+}
+
+std::string width_range(const std::vector<std::uint32_t>& widths, std::uint32_t first,
+                        std::uint32_t last) {
+  const auto end = std::min<std::size_t>(last, widths.size());
+  if (first >= end) {
+    return "-";
+  }
+  const auto begin = widths.begin() + static_cast<std::ptrdiff_t>(first);
+  const auto [low, high] =
+      std::minmax_element(begin, widths.begin() + static_cast<std::ptrdiff_t>(end));
+  return *low == *high ? fmt::to_string(*low) : fmt::format("{}-{}", *low, *high);
+}
+
+std::string join(const std::vector<std::uint32_t>& numbers) {
+  return fmt::format("{}", fmt::join(numbers, ", "));
+}
+
+std::uint32_t recomputed(const PlanView& plan, std::uint32_t first, std::uint32_t last) {
+  std::uint32_t count = 0;
+  for (std::uint32_t layer = first; layer < last && layer < plan.checkpoint.size(); ++layer) {
+    count += plan.checkpoint[layer] ? 1 : 0;
+  }
+  return count;
+}
+
+std::vector<std::uint32_t> cuts_of(const std::vector<PlanView::Stage>& replica) {
+  std::vector<std::uint32_t> cuts;
+  cuts.reserve(replica.size());
+  for (const PlanView::Stage& stage : replica) {
+    cuts.push_back(stage.first_layer);
+  }
+  return cuts;
+}
+
+}  // namespace
+
+std::string number_ranges(const std::vector<std::uint32_t>& numbers) {
+  std::string out;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t end = i + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) {
+      ++end;
+    }
+    out += out.empty() ? "" : ",";
+    out += end == i + 1 ? fmt::to_string(numbers[i])
+                        : fmt::format("{}-{}", numbers[i], numbers[end - 1]);
+    i = end;
+  }
+  return out;
+}
+
+std::string PlanView::Stage::layers() const {
+  if (first_layer >= last_layer) {
+    return "none";
+  }
+  return last_layer == first_layer + 1 ? fmt::to_string(first_layer)
+                                       : fmt::format("{}-{}", first_layer, last_layer - 1);
+}
+
+std::string PlanView::shape() const {
+  return fmt::format("TP {} x PP {} x DP {}",
+                     width_range(tp_width, 0, static_cast<std::uint32_t>(tp_width.size())),
+                     replicas.empty() ? 0 : replicas.front().size(), replicas.size());
+}
+
+Result<PlanView> plan_view(const json::Value& plan) {
+  if (const std::string schema = text_at(plan, "schema"); schema != "tapas.plan/1") {
+    return fail(ErrorCode::kInvalid, "schema \"{}\" where tapas.plan/1 is read", printable(schema));
+  }
+  PlanView view;
+  view.job = printable(text_at(plan, "job"));
+  view.epoch = count_at(plan, "epoch");
+  view.parent = count_at(plan, "parent");
+  view.schedule = printable(text_at(plan, "schedule"));
+  view.tp_width = numbers_of(array_at(plan, "tp_width"));
+  for (const json::Value& flag : array_at(plan, "checkpoint")) {
+    view.checkpoint.push_back(flag.is_boolean() && flag.get<bool>());
+  }
+  view.sp_width = static_cast<std::uint32_t>(count_at(plan, "sp_width"));
+  view.microbatches = numbers_of(array_at(plan, "microbatches"));
+
+  const auto layers = static_cast<std::uint32_t>(view.tp_width.size());
+  const auto common_cuts = numbers_of(array_at(plan, "pp_splits"));
+  const json::Value& own_cuts = array_at(plan, "replica_splits");
+  const json::Value& placement = array_at(plan, "placement");
+  for (std::size_t replica = 0; replica < placement.size(); ++replica) {
+    auto cuts =
+        replica < own_cuts.size() ? numbers_of(own_cuts[replica]) : std::vector<std::uint32_t>{};
+    if (cuts.empty()) {
+      cuts = common_cuts;
+    }
+    std::vector<PlanView::Stage> stages;
+    for (std::size_t stage = 0; stage < cuts.size(); ++stage) {
+      const json::Value& row = placement[replica];
+      stages.push_back({cuts[stage], stage + 1 < cuts.size() ? cuts[stage + 1] : layers,
+                        row.is_array() && stage < row.size() ? place_of(row[stage]) : "?"});
+    }
+    view.replicas.push_back(std::move(stages));
+  }
+
+  const json::Value& predicted = object_at(plan, "predicted");
+  view.step_time_s = number_at(predicted, "step_time_s");
+  view.lower_bound_s = number_at(predicted, "lower_bound_s");
+  view.gap_ratio = number_at(predicted, "gap_ratio");
+  view.peak_fraction = number_at(predicted, "peak_fraction");
+  view.stage_time_s = reals_of(array_at(predicted, "stage_time_s"));
+  view.stage_memory_bytes = reals_of(array_at(predicted, "stage_memory_bytes"));
+  return view;
+}
+
+std::string plan_text(const PlanView& plan, double memory_cap_bytes) {
+  std::string out =
+      fmt::format("Plan of job {}, epoch {}", plan.job.empty() ? "-" : plan.job, plan.epoch);
+  out += plan.epoch > 0 ? fmt::format(" (parent {})\n", plan.parent) : " (not active yet)\n";
+  out += fmt::format("  {}, schedule {}, SP {}", plan.shape(), plan.schedule, plan.sp_width);
+  if (!plan.microbatches.empty()) {
+    const auto [low, high] =
+        std::minmax_element(plan.microbatches.begin(), plan.microbatches.end());
+    out += *low == *high ? fmt::format(", {} microbatches per replica", *low)
+                         : fmt::format(", {} to {} microbatches per replica", *low, *high);
+  }
+  out += fmt::format("\n  predicted step {}, bound {}, gap {}, {} of peak flops\n\n",
+                     format_seconds(plan.step_time_s), format_seconds(plan.lower_bound_s),
+                     format_percent(plan.gap_ratio), format_percent(plan.peak_fraction));
+  if (plan.replicas.empty()) {
+    return out + "no replica is placed\n";
+  }
+
+  Table table({{"STAGE", Align::kRight},
+               {"LAYERS", Align::kRight},
+               {"COUNT", Align::kRight},
+               {"RECOMPUTED", Align::kRight},
+               {"TP", Align::kRight},
+               {"TIME", Align::kRight},
+               {"MEMORY", Align::kRight},
+               {"OF CAP", Align::kRight},
+               {"NODE (REPLICA 0)"}});
+  const auto& stages = plan.replicas.front();
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const PlanView::Stage& stage = stages[s];
+    const double unknown = std::numeric_limits<double>::quiet_NaN();
+    const double memory = s < plan.stage_memory_bytes.size() ? plan.stage_memory_bytes[s] : unknown;
+    const double time = s < plan.stage_time_s.size() ? plan.stage_time_s[s] : unknown;
+    table.add_row(
+        {fmt::to_string(s), stage.layers(),
+         fmt::to_string(std::max(stage.last_layer, stage.first_layer) - stage.first_layer),
+         fmt::to_string(recomputed(plan, stage.first_layer, stage.last_layer)),
+         width_range(plan.tp_width, stage.first_layer, stage.last_layer), format_seconds(time),
+         format_bytes(memory),
+         memory_cap_bytes > 0 ? format_percent(memory / memory_cap_bytes) : "-", stage.place});
+  }
+  out += table.text();
+
+  const auto common = cuts_of(stages);
+  for (std::size_t r = 1; r < plan.replicas.size(); ++r) {
+    if (const auto cuts = cuts_of(plan.replicas[r]); cuts != common) {
+      out += fmt::format("replica {} has its own cuts: {}\n", r, join(cuts));
+    }
+  }
+  if (!plan.microbatches.empty() &&
+      std::adjacent_find(plan.microbatches.begin(), plan.microbatches.end(),
+                         std::not_equal_to<>()) != plan.microbatches.end()) {
+    out += fmt::format("microbatches by replica: {}\n", join(plan.microbatches));
+  }
+  return out;
+}
+
+std::vector<PlanChange> plan_changes(const PlanView& before, const PlanView& after) {
+  std::vector<PlanChange> changes;
+  const auto note = [&](std::string what, std::string where, std::string old_value,
+                        std::string new_value) {
+    if (old_value != new_value) {
+      changes.push_back(
+          {std::move(what), std::move(where), std::move(old_value), std::move(new_value)});
+    }
+  };
+  note("shape", "job", before.shape(), after.shape());
+  note("schedule", "job", before.schedule, after.schedule);
+  note("sp_width", "job", fmt::to_string(before.sp_width), fmt::to_string(after.sp_width));
+
+  for (std::size_t layer = 0; layer < std::min(before.tp_width.size(), after.tp_width.size());
+       ++layer) {
+    note("tp_width", fmt::format("layer {}", layer), fmt::to_string(before.tp_width[layer]),
+         fmt::to_string(after.tp_width[layer]));
+  }
+  for (std::size_t layer = 0; layer < std::min(before.checkpoint.size(), after.checkpoint.size());
+       ++layer) {
+    note("recompute", fmt::format("layer {}", layer), before.checkpoint[layer] ? "yes" : "no",
+         after.checkpoint[layer] ? "yes" : "no");
+  }
+  for (std::size_t r = 0; r < std::min(before.microbatches.size(), after.microbatches.size());
+       ++r) {
+    note("microbatches", fmt::format("replica {}", r), fmt::to_string(before.microbatches[r]),
+         fmt::to_string(after.microbatches[r]));
+  }
+  for (std::size_t r = 0; r < std::min(before.replicas.size(), after.replicas.size()); ++r) {
+    const auto& old_stages = before.replicas[r];
+    const auto& new_stages = after.replicas[r];
+    for (std::size_t s = 0; s < std::min(old_stages.size(), new_stages.size()); ++s) {
+      const std::string where = fmt::format("replica {} stage {}", r, s);
+      note("layers", where, old_stages[s].layers(), new_stages[s].layers());
+      note("placement", where, old_stages[s].place, new_stages[s].place);
+    }
+  }
+  return changes;
+}
+
+std::string changes_text(const std::vector<PlanChange>& changes) {
+  if (changes.empty()) {
+    return "no difference that the runtime would notice\n";
+  }
+  Table table({{"WHAT"}, {"WHERE"}, {"BEFORE"}, {"AFTER"}});
+  for (const PlanChange& change : changes) {
+    table.add_row({change.what, change.where, change.before, change.after});
+  }
+  return table.text();
+}
+
+json::Value changes_to_json(const std::vector<PlanChange>& changes) {
+  json::Value out = json::Value::array();
+  for (const PlanChange& change : changes) {
+    out.push_back({{"what", change.what},
+                   {"where", change.where},
+                   {"before", change.before},
+                   {"after", change.after}});
+  }
+  return out;
+}
+
+std::string moves_text(const json::Value& moves) {
+  struct Group {
+    std::vector<std::uint32_t> layers;
+    double bytes = 0;
+  };
+  using Way = std::tuple<std::uint64_t, std::string, std::string>;  // replica, from, to
+  std::map<Way, Group> groups;
+  const auto end_of = [](const json::Value& end) {
+    return fmt::format("stage {} {}", count_at(end, "stage"), place_of(end));
+  };
+  double bytes = 0;
+  for (const json::Value& move : moves) {
+    Group& group = groups[{count_at(move, "replica"), end_of(object_at(move, "from")),
+                           end_of(object_at(move, "to"))}];
+    group.layers.push_back(static_cast<std::uint32_t>(count_at(move, "layer")));
+    group.bytes += number_at(move, "bytes");
+    bytes += number_at(move, "bytes");
+  }
+  if (groups.empty()) {
+    return "no layer moves\n";
+  }
+  Table table({{"REPLICA", Align::kRight}, {"LAYERS"}, {"FROM"}, {"TO"}, {"BYTES", Align::kRight}});
+  for (auto& [way, group] : groups) {
+    std::sort(group.layers.begin(), group.layers.end());
+    table.add_row({fmt::to_string(std::get<0>(way)), number_ranges(group.layers), std::get<1>(way),
+                   std::get<2>(way), format_bytes(group.bytes)});
+  }
+  return table.text() +
+         fmt::format("{} to move, {}\n", format_count(moves.size(), "layer"), format_bytes(bytes));
+}
+
+}  // namespace tapas::ctl

@@ -1,0 +1,122 @@
+#include "solver/search/solve.h"
+
+#include "ctl/plan_text.h"
+#include "ctl/table.h"
+#include "ctl/verbs.h"
+#include "ctl/write_file.h"
+#include "solver/model/io/load.h"
+
+#include <CLI/App.hpp>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+namespace tapas::ctl {
+
+namespace {
+
+struct SolveVerbOptions {
+  std::string job_file;
+  std::string out_file;
+};
+
+/// One line on a terminal, rewritten, once the search has taken long enough to wonder.
+class Progress {
+ public:
+  void report(double done, double best_step_s) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!terminal_ || now - start_ < std::chrono::seconds(2) ||
+        now - last_ < std::chrono::milliseconds(200)) {
+      return;
+    }
+    last_ = now;
+    shown_ = true;
+    const std::string line = fmt::format("\r\x1b[Ksolving: {:.0f} % of the shapes, best step {}",
+                                         done * 100, format_seconds(best_step_s));
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  }
+  void clear() const {
+    if (shown_) {
+      std::fputs("\r\x1b[K", stderr);
+    }
+  }
+  [[nodiscard]] double elapsed_s() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  const bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point last_{};
+  bool shown_ = false;
+};
+
+/// Smallest memory that a device of the cluster offers to a plan.
+double memory_cap_bytes(const solver::Job& job) {
+  double cap = job.limits.device_memory_bytes;
+  for (const solver::NodeType& type : job.cluster.node_types) {
+    const double own = job.cluster.device_types[type.device_type].memory_bytes;
+    cap = cap > 0 ? std::min(cap, own) : own;
+  }
+  return cap * (1 - job.limits.memory_reserve_ratio);
+}
+
+Result<Exit> solve_job(const Context& context, const SolveVerbOptions& options) {
+  const auto job = solver::load_job(options.job_file);
+  if (!job) {
+    return tl::unexpected(job.error());
+  }
+  Progress progress;
+  solver::SolveOptions solve_options;
+  solve_options.progress = [&](double done, double best) { progress.report(done, best); };
+  const auto outcome = solver::solve(*job, solve_options);
+  const double elapsed_s = progress.elapsed_s();
+  progress.clear();
+  if (!outcome) {
+    return tl::unexpected(outcome.error());
+  }
+
+  const json::Value plan = solver::plan_to_json(outcome->plan, *job);
+  if (!options.out_file.empty()) {
+    if (auto done = write_file(options.out_file, json::dump(plan, 2) + "\n"); !done) {
+      return tl::unexpected(done.error());
+    }
+    say(fmt::format("plan written to {}", options.out_file));
+  }
+  if (context.json()) {
+    print_json(plan);
+    return Exit::kOk;
+  }
+  const auto view = plan_view(plan);
+  if (!view) {
+    return tl::unexpected(view.error());
+  }
+  print(plan_text(*view, memory_cap_bytes(*job)));
+  print(fmt::format("\n{}\n{} looked at, {} ruled out early, {} of search\n", outcome->summary,
+                    format_count(outcome->shapes_tried, "shape"), outcome->shapes_pruned,
+                    format_seconds(elapsed_s)));
+  return Exit::kOk;
+}
+
+}  // namespace
+
+void add_solve(CLI::App& app, Context& context) {
+  CLI::App* verb = app.add_subcommand("solve", "Find the plan of a job; needs no daemon");
+  verb->footer(
+      "Examples:\n  tapasctl solve gpt3-175b-a800-1024.json\n"
+      "  tapasctl solve job.json -o json > plan.json\n"
+      "  tapasctl solve job.json --out plan.json && tapasctl plan check plan.json --job job.json\n"
+      "Exit 1 with an explanation when no plan fits.");
+  auto options = std::make_shared<SolveVerbOptions>();
+  verb->add_option("JOB", options->job_file, "Job file (tapas.job/1)")->required();
+  verb->add_option("--out", options->out_file, "Also write the plan (tapas.plan/1) to this file");
+  add_format_option(*verb, context);
+  verb->callback([&context, options] {
+    context.run = [&context, options] { return solve_job(context, *options); };
+  });
+}
+
+}  // namespace tapas::ctl
