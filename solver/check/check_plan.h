@@ -1,11 +1,11 @@
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "base/result.h"
 #include "solver/model/job.h"
 #include "solver/model/plan.h"
+
+#include <string>
+#include <vector>
 
 namespace tapas::solver {
 

@@ -15,10 +15,12 @@ struct StageCompute {
 };
 
 /// Predicts a plan with the job's cost model (docs/cost-model.md). Fills all of Prediction but
-/// lower_bound_s and gap_ratio, which only a search knows. Requires a plan that passes check_plan().
+/// lower_bound_s and gap_ratio, which only a search knows. Requires a plan that passes
+/// check_plan().
 [[nodiscard]] Prediction predict(const Job& job, const Plan& plan, const ClusterState& state = {});
 
 /// Compute per stage of each replica, [replica][stage], healthy: what measurements are divided by.
-[[nodiscard]] std::vector<std::vector<StageCompute>> stage_compute(const Job& job, const Plan& plan);
+[[nodiscard]] std::vector<std::vector<StageCompute>> stage_compute(const Job& job,
+                                                                   const Plan& plan);
 
 }  // namespace tapas::solver

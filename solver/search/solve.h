@@ -1,14 +1,14 @@
 #pragma once
 
+#include "base/result.h"
+#include "solver/model/job.h"
+#include "solver/model/plan.h"
+
 #include <cstdint>
 #include <functional>
 #include <stop_token>
 #include <string>
 #include <vector>
-
-#include "base/result.h"
-#include "solver/model/job.h"
-#include "solver/model/plan.h"
 
 namespace tapas::solver {
 
@@ -20,11 +20,11 @@ struct SolveOptions {
 };
 
 struct SolveOutcome {
-  Plan plan;  ///< epoch 0; passes check_plan()
-  bool complete = true;  ///< false when stopped early
-  std::uint64_t shapes_tried = 0;  ///< (TP, PP, DP, SP) combinations looked at
-  std::uint64_t shapes_pruned = 0; ///< ruled out by a bound or by memory without a full search
-  std::string summary;  ///< one sentence: shape, step time, bound, gap
+  Plan plan;                        ///< epoch 0; passes check_plan()
+  bool complete = true;             ///< false when stopped early
+  std::uint64_t shapes_tried = 0;   ///< (TP, PP, DP, SP) combinations looked at
+  std::uint64_t shapes_pruned = 0;  ///< ruled out by a bound or by memory without a full search
+  std::string summary;              ///< one sentence: shape, step time, bound, gap
 };
 
 /// Finds a plan for a healthy cluster (spares left out). Deterministic for a job, whatever the

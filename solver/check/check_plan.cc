@@ -1,0 +1,319 @@
+#include "solver/check/check_plan.h"
+
+#include "solver/check/check_memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace tapas::solver {
+namespace {
+
+constexpr double kGigabyte = 1e9;
+// Two correct programs may add the same bytes in another order.
+constexpr double kRounding = 1e-9;
+
+class Checker {
+ public:
+  Checker(const Job& job, const Plan& plan)
+      : job_(job), plan_(plan), layers_(job.graph.layer_count()) {}
+
+  std::vector<std::string> run() {
+    check_shapes();
+    if (found_.empty()) {  // the rest indexes by these shapes
+      check_widths();
+      check_placement();
+    }
+    if (found_.empty()) {
+      check_microbatches();
+      check_capabilities();
+      check_stages();
+      check_prediction();
+    }
+    return std::move(found_);
+  }
+
+ private:
+  template <typename... Args>
+  void complain(fmt::format_string<Args...> format, Args&&... args) {
+    found_.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  void check_cuts(const std::vector<std::uint32_t>& cuts, const std::string& name) {
+    if (cuts.empty() || cuts.front() != 0) {
+      complain("{} must start with layer 0, so layer 0 has no stage", name);
+      return;
+    }
+    for (std::size_t s = 1; s < cuts.size(); ++s) {
+      if (cuts[s] <= cuts[s - 1]) {
+        complain("{} does not grow at stage {}: layer {} follows layer {}", name, s, cuts[s],
+                 cuts[s - 1]);
+      }
+    }
+    if (cuts.back() >= layers_) {
+      complain("{} starts a stage at layer {}, but the model has layers 0 to {}", name, cuts.back(),
+               layers_ - 1);
+    }
+  }
+
+  void check_shapes() {
+    if (plan_.job != job_.name) {
+      complain("the plan is for job \"{}\", not for \"{}\"", plan_.job, job_.name);
+    }
+    if (plan_.schedule != job_.schedule) {
+      complain("the plan's schedule is {}, the job's is {}", to_string(plan_.schedule),
+               to_string(job_.schedule));
+    }
+    if (plan_.schedule == Schedule::kInterleaved) {
+      complain("schedule interleaved has no plan form in this version: use 1f1b or gpipe");
+    }
+    check_cuts(plan_.pp_splits, "pp_splits");
+    if (plan_.tp_width.size() != layers_) {
+      complain("tp_width has {} entries for {} layers", plan_.tp_width.size(), layers_);
+    }
+    if (plan_.checkpoint.size() != layers_) {
+      complain("checkpoint has {} entries for {} layers", plan_.checkpoint.size(), layers_);
+    }
+    if (plan_.placement.empty()) {
+      complain("placement has no replica");
+    }
+    if (plan_.microbatches.size() != plan_.placement.size()) {
+      complain("microbatches has {} entries for {} replicas", plan_.microbatches.size(),
+               plan_.placement.size());
+    }
+    for (std::size_t r = 0; r < plan_.placement.size(); ++r) {
+      if (plan_.placement[r].size() != plan_.pp_splits.size()) {
+        complain("replica {} places {} stages, but pp_splits has {}", r, plan_.placement[r].size(),
+                 plan_.pp_splits.size());
+      }
+    }
+    if (!plan_.replica_splits.empty() && plan_.replica_splits.size() != plan_.placement.size()) {
+      complain("replica_splits has {} entries for {} replicas", plan_.replica_splits.size(),
+               plan_.placement.size());
+    }
+    for (std::size_t r = 0; r < plan_.replica_splits.size(); ++r) {
+      const auto& cuts = plan_.replica_splits[r];
+      if (cuts.empty()) {
+        continue;
+      }
+      const std::string name = fmt::format("replica_splits[{}]", r);
+      if (cuts.size() != plan_.pp_splits.size()) {
+        complain("{} has {} stages, but pp_splits has {}", name, cuts.size(),
+                 plan_.pp_splits.size());
+      }
+      check_cuts(cuts, name);
+    }
+  }
+
+  void check_widths() {
+    for (std::uint32_t l = 0; l < layers_; ++l) {
+      if (plan_.tp_width[l] == 0) {
+        complain("layer {} has TP width 0", l);
+      }
+    }
+    for (std::uint32_t r = 0; r < plan_.replicas(); ++r) {
+      const auto& cuts = plan_.splits_of(r);
+      for (std::uint32_t s = 0; s < plan_.stages(); ++s) {
+        const std::uint32_t end = s + 1 < plan_.stages() ? cuts[s + 1] : layers_;
+        const std::uint16_t width = plan_.tp_width[cuts[s]];
+        const auto other =
+            std::find_if(plan_.tp_width.begin() + cuts[s], plan_.tp_width.begin() + end,
+                         [&](std::uint16_t w) { return w != width; });
+        if (other != plan_.tp_width.begin() + end) {
+          complain("stage {} of replica {} mixes TP widths {} and {}", s, r, width, *other);
+        }
+        if (plan_.placement[r][s].devices.size() != width) {
+          complain("stage {} of replica {} has {} devices for TP width {}", s, r,
+                   plan_.placement[r][s].devices.size(), width);
+        }
+        if (plan_.sp_width != 1 && plan_.sp_width != width) {
+          complain("sp_width is {}; it must be 1 or the TP width {} of stage {}", plan_.sp_width,
+                   width, s);
+        }
+      }
+    }
+  }
+
+  void check_placement() {
+    const Cluster& cluster = job_.cluster;
+    std::map<std::pair<std::uint32_t, std::uint16_t>, std::string> taken;
+    std::map<std::uint32_t, std::uint32_t> used;
+    for (std::uint32_t r = 0; r < plan_.replicas(); ++r) {
+      for (std::uint32_t s = 0; s < plan_.stages(); ++s) {
+        const Position& position = plan_.placement[r][s];
+        const std::uint32_t node = position.node.value();
+        const std::string here = fmt::format("stage {} of replica {}", s, r);
+        if (node >= cluster.nodes.size()) {
+          complain("{} is on node {}, but the cluster has {} nodes", here, node,
+                   cluster.nodes.size());
+          continue;
+        }
+        for (const std::uint16_t device : position.devices) {
+          if (device >= cluster.type_of(position.node).devices) {
+            complain("{} uses device {} of node {}, which has {}", here, device,
+                     cluster.nodes[node].name, cluster.type_of(position.node).devices);
+          } else if (const auto [it, added] = taken.try_emplace({node, device}, here); !added) {
+            complain("device {} of node {} is used by {} and by {}", device,
+                     cluster.nodes[node].name, it->second, here);
+          }
+          ++used[node];
+        }
+        const Position& first = plan_.placement[0][s];
+        if (first.node.value() < cluster.nodes.size() &&
+            cluster.device_type_of(first.node).collective_library !=
+                cluster.device_type_of(position.node).collective_library) {
+          complain(
+              "stage {} runs on {} in replica 0 and on {} in replica {}; these cannot reduce "
+              "gradients together",
+              s, cluster.device_type_of(first.node).name,
+              cluster.device_type_of(position.node).name, r);
+        }
+      }
+    }
+    for (const auto& [node, devices] : used) {
+      if (cluster.nodes[node].spare && devices != cluster.type_of(NodeId(node)).devices) {
+        complain("spare node {} is used with {} of its {} devices; a spare is used whole or not",
+                 cluster.nodes[node].name, devices, cluster.type_of(NodeId(node)).devices);
+      }
+    }
+  }
+
+  void check_microbatches() {
+    std::uint64_t sum = 0;
+    for (std::size_t r = 0; r < plan_.microbatches.size(); ++r) {
+      if (plan_.microbatches[r] == 0) {
+        complain("replica {} has no microbatch", r);
+      }
+      sum += plan_.microbatches[r];
+    }
+    if (sum != job_.total_microbatches()) {
+      complain("microbatches add up to {}, but a batch of {} in microbatches of {} needs {}", sum,
+               job_.global_batch, job_.graph.micro_batch_size, job_.total_microbatches());
+    }
+  }
+
+  void check_capabilities() {
+    const auto differs = [&](const auto& cuts) { return !cuts.empty() && cuts != plan_.pp_splits; };
+    if (!job_.capabilities.replica_splits &&
+        std::any_of(plan_.replica_splits.begin(), plan_.replica_splits.end(), differs)) {
+      complain("replicas are cut differently, which the job's runtime cannot do");
+    }
+    const auto [least, most] =
+        std::minmax_element(plan_.microbatches.begin(), plan_.microbatches.end());
+    if (!job_.capabilities.microbatch_counts && *most - *least > 1) {
+      complain("replicas take {} to {} microbatches, but the job's runtime needs equal counts",
+               *least, *most);
+    }
+  }
+
+  void check_stages() {
+    const MemoryCheck memory(job_);
+    using Seen = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
+    std::set<Seen> seen;  // equal stages of other replicas would repeat the sentence
+    for (std::uint32_t r = 0; r < plan_.replicas(); ++r) {
+      const auto& cuts = plan_.splits_of(r);
+      for (std::uint32_t s = 0; s < plan_.stages(); ++s) {
+        const LayerRange range{cuts[s], s + 1 < plan_.stages() ? cuts[s + 1] : layers_};
+        const std::uint32_t m = plan_.microbatches[r];
+        const std::uint32_t held =
+            plan_.schedule == Schedule::kGpipe ? m : std::min(m, plan_.stages() - s);
+        const std::uint32_t type = job_.cluster.nodes[plan_.placement[r][s].node.value()].type;
+        if (seen.insert({range.first, range.last, held, type}).second) {
+          check_stage_memory(r, s, memory.stage_bytes(plan_, range, held));
+          check_stage_recompute(r, s, range);
+        }
+      }
+    }
+  }
+
+  void check_stage_memory(std::uint32_t r, std::uint32_t s, double needed) {
+    const DeviceType& device = job_.cluster.device_type_of(plan_.placement[r][s].node);
+    const double own = job_.limits.device_memory_bytes;
+    const double cap =
+        (own > 0 ? own : device.memory_bytes) * (1 - job_.limits.memory_reserve_ratio);
+    if (needed > cap * (1 + kRounding)) {
+      complain(
+          "stage {} of replica {} needs {:.2f} GB of the {:.2f} GB that {} offers after the "
+          "reserve of {:.0f} %",
+          s, r, needed / kGigabyte, cap / kGigabyte, device.name,
+          job_.limits.memory_reserve_ratio * 100);
+    }
+  }
+
+  void check_stage_recompute(std::uint32_t r, std::uint32_t s, LayerRange range) {
+    double all = 0;
+    double again = 0;
+    for (const OpNode& op : job_.graph.nodes) {
+      if (op.layer >= range.first && op.layer < range.last) {
+        all += op.fwd_flops + op.bwd_flops;
+        again += plan_.checkpoint[op.layer] ? op.fwd_flops : 0;
+      }
+    }
+    if (again > job_.limits.recompute_ratio * all * (1 + kRounding)) {
+      complain("stage {} of replica {} recomputes {:.1f} % of its compute, the limit is {:.1f} %",
+               s, r, again / all * 100, job_.limits.recompute_ratio * 100);
+    }
+  }
+
+  void check_prediction() {
+    const double step = plan_.predicted.step_time_s;
+    if (!std::isfinite(step) || step < 0) {
+      complain("the predicted step time {} s is not a time", step);
+      return;
+    }
+    if (job_.limits.step_time_s > 0 && step > job_.limits.step_time_s) {
+      complain("the predicted step time {:.3f} s is over the limit of {:.3f} s", step,
+               job_.limits.step_time_s);
+    }
+    double flops = 0;
+    for (const OpNode& op : job_.graph.nodes) {
+      flops += op.fwd_flops + op.bwd_flops;
+    }
+    double peak = 0;
+    for (const auto& row : plan_.placement) {
+      for (const Position& position : row) {
+        peak += job_.cluster.device_type_of(position.node).peak_flops *
+                static_cast<double>(position.devices.size());
+      }
+    }
+    const double floor = flops * job_.total_microbatches() / peak;
+    if (step > 0 && step < floor * (1 - kRounding)) {
+      complain(
+          "the predicted step time {:.3f} s is impossible: the devices' peak alone allows "
+          "{:.3f} s",
+          step, floor);
+    }
+  }
+
+  const Job& job_;
+  const Plan& plan_;
+  const std::uint32_t layers_;
+  std::vector<std::string> found_;
+};
+
+}  // namespace
+
+std::vector<std::string> plan_violations(const Job& job, const Plan& plan) {
+  return Checker(job, plan).run();
+}
+
+Result<void> check_plan(const Job& job, const Plan& plan) {
+  const std::vector<std::string> found = plan_violations(job, plan);
+  if (found.empty()) {
+    return {};
+  }
+  constexpr std::size_t kShown = 5;
+  std::string text;
+  for (std::size_t k = 0; k < std::min(kShown, found.size()); ++k) {
+    text += (k > 0 ? "; " : "") + found[k];
+  }
+  if (found.size() > kShown) {
+    text += fmt::format("; and {} more", found.size() - kShown);
+  }
+  return fail(ErrorCode::kInvalid, "the plan is not valid: {}", text);
+}
+
+}  // namespace tapas::solver

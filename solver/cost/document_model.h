@@ -1,0 +1,22 @@
+#pragma once
+
+#include "solver/cost/cost_model.h"
+
+namespace tapas::solver {
+
+/// The equations of the TAPAS description, term by term, for reference and comparison.
+/// docs/cost-model.md says where they are off.
+class DocumentModel final : public CostModel {
+ public:
+  explicit DocumentModel(const Job& job) : job_(job) {}
+  [[nodiscard]] LayerTimes layer_times(std::uint32_t layer,
+                                       const Sharding& sharding) const override;
+  [[nodiscard]] Hop hop(const Link& link, const Sharding& sharding, double bytes,
+                        std::uint32_t stages) const override;
+  [[nodiscard]] StepTail step_tail(const Ring& ring, const Sharding& sharding) const override;
+
+ private:
+  const Job& job_;
+};
+
+}  // namespace tapas::solver

@@ -1,0 +1,60 @@
+#pragma once
+
+#include "solver/cost/cost_model.h"
+#include "solver/model/job.h"
+#include "solver/model/plan.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace tapas::solver {
+
+/// One layer under a sharding: times, and what one device holds of it.
+struct LayerCost {
+  LayerTimes times;
+  double params = 0;
+  double stash_bytes = 0;    ///< per microbatch in flight
+  double input_bytes = 0;    ///< per microbatch in flight instead, when the layer is recomputed
+  double work_bytes = 0;     ///< largest scratch of an operator
+  double forward_flops = 0;  ///< whole group
+  double flops = 0;          ///< forward and backward, whole group
+  double wire_forward_bytes = 0;  ///< TP collectives, sent by one device
+  double wire_backward_bytes = 0;
+
+  friend bool operator==(const LayerCost&, const LayerCost&) = default;
+};
+
+/// All layers of a job under one sharding, with the sums that a stage [first, last) needs in O(1).
+class LayerTable {
+ public:
+  LayerTable(const Job& job, const CostModel& model, const Sharding& sharding);
+
+  [[nodiscard]] const Sharding& sharding() const { return sharding_; }
+  [[nodiscard]] std::uint32_t layers() const { return static_cast<std::uint32_t>(cost_.size()); }
+  [[nodiscard]] const LayerCost& operator[](std::uint32_t layer) const { return cost_[layer]; }
+  /// Equal layers have equal types; types count from 0.
+  [[nodiscard]] std::uint32_t type(std::uint32_t layer) const { return type_[layer]; }
+  [[nodiscard]] std::uint32_t types() const { return types_; }
+  /// Layers of `type` in the range.
+  [[nodiscard]] std::uint32_t count(std::uint32_t type, LayerRange range) const {
+    return counts_[range.last * types_ + type] - counts_[range.first * types_ + type];
+  }
+  /// Times, params, stash, input and flops summed; work_bytes is the largest.
+  [[nodiscard]] LayerCost sum(LayerRange range) const;
+  /// Activation bytes that cross the cut before `layer`, whole group.
+  [[nodiscard]] double cut_bytes(std::uint32_t layer) const { return cut_bytes_[layer]; }
+
+ private:
+  Sharding sharding_;
+  std::vector<LayerCost> cost_;
+  std::vector<LayerCost> before_;  ///< [l]: sum of layers 0..l-1
+  std::vector<std::uint32_t> type_;
+  std::vector<std::uint32_t> counts_;  ///< [l * types + type]: layers of the type before l
+  std::vector<double> cut_bytes_;
+  std::uint32_t types_ = 0;
+};
+
+/// Bytes per cut, from the graph's edges: a tensor used twice behind a cut crosses it once.
+[[nodiscard]] std::vector<double> cut_bytes(const Graph& graph);
+
+}  // namespace tapas::solver

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "solver/model/cluster.h"
+#include "solver/model/plan.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace tapas::solver {
+
+/// One way between two TP groups, as one device of the group sees it.
+struct Link {
+  double latency_s = 0;
+  double bytes_per_s = 0;
+};
+
+/// The ring over which the replicas of one stage reduce their gradients, as one device sees it.
+struct Ring {
+  std::uint32_t members = 1;
+  double latency_s = 0;  ///< of one hop
+  double bytes_per_s = 0;
+};
+
+/// What one device gets of its node's NICs when all devices send: never more than one NIC.
+[[nodiscard]] double nic_share_bytes_per_s(const NodeType& node);
+
+/// Between two positions. Inside a node the fast link, else the NIC share of the slower end over
+/// the tier's oversubscription.
+[[nodiscard]] Link link_between(const Cluster& cluster, const Position& from, const Position& to);
+
+/// No placement on nodes of this type does better, for groups of `width` devices.
+[[nodiscard]] Link best_link(const Cluster& cluster, std::uint32_t node_type, std::uint32_t width,
+                             std::uint32_t stages);
+[[nodiscard]] Ring best_ring(const Cluster& cluster, std::uint32_t node_type, std::uint32_t width,
+                             std::uint32_t replicas);
+
+/// One ring per stage. Rings of different TP ranks and stages that leave a node share its NICs.
+[[nodiscard]] std::vector<Ring> replica_rings(const Cluster& cluster, const Plan& plan);
+
+}  // namespace tapas::solver

@@ -1,0 +1,68 @@
+#pragma once
+
+#include "solver/cost/cost_model.h"
+#include "solver/cost/layer_table.h"
+#include "solver/cost/pipeline.h"
+#include "solver/cost/predict.h"
+#include "solver/cost/stage_fit.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace tapas::solver {
+
+/// Evaluates many plans of one job: tables and pipeline times are kept between calls. Not
+/// thread-safe. `job` must outlive it.
+class PlanEvaluator {
+ public:
+  explicit PlanEvaluator(const Job& job);
+
+  [[nodiscard]] const Job& job() const { return job_; }
+  [[nodiscard]] const CostModel& model() const { return *model_; }
+  [[nodiscard]] const LayerTable& table(const Sharding& sharding);
+
+  /// How a stage of a plan is sharded, by its first layer and its node.
+  [[nodiscard]] Sharding sharding_of(const Plan& plan, std::uint32_t replica,
+                                     std::uint32_t stage) const;
+  /// Slowest device of a position.
+  [[nodiscard]] double slowdown(const ClusterState& state, const Position& position) const;
+
+  /// Compute only, on healthy devices.
+  [[nodiscard]] StageCompute compute_of(const Plan& plan, std::uint32_t replica,
+                                        std::uint32_t stage);
+  [[nodiscard]] Pipeline pipeline_of(const Plan& plan, std::uint32_t replica,
+                                     const ClusterState& state);
+
+  /// Names equal pipelines by equal numbers; pipeline time of a class, computed once per count.
+  [[nodiscard]] std::size_t class_of(Pipeline pipeline);
+  [[nodiscard]] double class_time_s(std::size_t pipeline_class, std::uint32_t microbatches);
+
+  /// Gradient synchronisation and optimizer after the last microbatch.
+  [[nodiscard]] double tail_s(const Plan& plan);
+  /// Slowest replica plus the tail.
+  [[nodiscard]] double step_time_s(const Plan& plan, const ClusterState& state);
+  /// Bytes on a device of the stage; the rule is the stage's node type's.
+  [[nodiscard]] double memory_bytes(const Plan& plan, std::uint32_t replica, std::uint32_t stage);
+  [[nodiscard]] MemoryRule rule_of(const Plan& plan, std::uint32_t replica,
+                                   std::uint32_t stage) const;
+
+ private:
+  struct Class {
+    Pipeline pipeline;
+    std::unordered_map<std::uint32_t, double> time_s;
+  };
+
+  const Job& job_;
+  std::unique_ptr<const CostModel> model_;
+  std::uint32_t layers_;
+  std::vector<std::uint32_t> first_rank_;  ///< of each node
+  std::map<Sharding, std::unique_ptr<LayerTable>> tables_;
+  std::map<std::vector<double>, std::size_t> class_ids_;
+  std::vector<Class> classes_;
+};
+
+}  // namespace tapas::solver

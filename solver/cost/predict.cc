@@ -1,0 +1,94 @@
+#include "solver/cost/predict.h"
+
+#include "solver/cost/plan_evaluator.h"
+
+#include <algorithm>
+
+namespace tapas::solver {
+namespace {
+
+/// mem_stage = sum(mem) + max(act) * checkpoint_ratio, with the share of layers that keep their
+/// activations as the ratio.
+double document_memory_bytes(const LayerTable& table, const MemoryRule& rule, LayerRange range,
+                             const std::vector<bool>& checkpoint) {
+  double largest = 0;
+  double kept = 0;
+  for (std::uint32_t l = range.first; l < range.last; ++l) {
+    largest = std::max(largest, table[l].stash_bytes);
+    kept += checkpoint[l] ? 0 : 1;
+  }
+  return table.sum(range).params * rule.state_bytes_per_param +
+         largest * kept / (range.last - range.first);
+}
+
+}  // namespace
+
+Prediction predict(const Job& job, const Plan& plan, const ClusterState& state) {
+  PlanEvaluator evaluator(job);
+  const std::uint32_t layers = job.graph.layer_count();
+  Prediction p;
+  p.step_time_s = evaluator.step_time_s(plan, state);
+
+  double model_flops = 0;
+  for (const OpNode& op : job.graph.nodes) {
+    model_flops += op.fwd_flops + op.bwd_flops;
+  }
+  double peak = 0;
+  for (const auto& row : plan.placement) {
+    for (const Position& position : row) {
+      peak += job.cluster.device_type_of(position.node).peak_flops *
+              static_cast<double>(position.devices.size());
+    }
+  }
+  double microbatches = 0;
+  for (const std::uint32_t m : plan.microbatches) {
+    microbatches += m;
+  }
+  p.peak_fraction = model_flops * microbatches / (p.step_time_s * peak);
+
+  const Pipeline first = evaluator.pipeline_of(plan, 0, state);
+  const std::vector<Ring> rings = replica_rings(job.cluster, plan);
+  p.stage_memory_bytes.assign(plan.stages(), 0);
+  for (std::uint32_t s = 0; s < plan.stages(); ++s) {
+    p.stage_time_s.push_back(first.forward_s[s] + first.backward_s[s]);
+    for (std::uint32_t r = 0; r < plan.replicas(); ++r) {
+      const LayerTable& table = evaluator.table(evaluator.sharding_of(plan, r, s));
+      const LayerRange range = stage_layers(plan, r, s, layers);
+      const double m = plan.microbatches[r];
+      const double width = table.sharding().width;
+      p.stage_memory_bytes[s] = std::max(
+          p.stage_memory_bytes[s],
+          job.search.model == CostModelKind::kDocument
+              ? document_memory_bytes(table, evaluator.rule_of(plan, r, s), range, plan.checkpoint)
+              : evaluator.memory_bytes(plan, r, s));
+      const LayerCost sum = table.sum(range);
+      double wire = sum.wire_forward_bytes + sum.wire_backward_bytes;
+      for (std::uint32_t l = range.first; l < range.last; ++l) {
+        wire += plan.checkpoint[l] ? table[l].wire_forward_bytes : 0;
+      }
+      const double sent = (s + 1 < plan.stages() ? table.cut_bytes(range.last) : 0) +
+                          (s > 0 ? table.cut_bytes(range.first) : 0);
+      const double members = rings[s].members;
+      const double reduced =
+          sum.params * (job.gradient_bytes_per_param +
+                        (job.zero_stage > 0 ? job.bytes_per_param : job.gradient_bytes_per_param));
+      p.tp_bytes = std::max(p.tp_bytes, wire * m);
+      p.pp_bytes = std::max(p.pp_bytes, sent / width * m);
+      p.dp_bytes = std::max(p.dp_bytes, reduced * (members - 1) / members);
+    }
+  }
+  return p;
+}
+
+std::vector<std::vector<StageCompute>> stage_compute(const Job& job, const Plan& plan) {
+  PlanEvaluator evaluator(job);
+  std::vector<std::vector<StageCompute>> compute(plan.replicas());
+  for (std::uint32_t r = 0; r < plan.replicas(); ++r) {
+    for (std::uint32_t s = 0; s < plan.stages(); ++s) {
+      compute[r].push_back(evaluator.compute_of(plan, r, s));
+    }
+  }
+  return compute;
+}
+
+}  // namespace tapas::solver

@@ -1,0 +1,226 @@
+#include "solver/cost/stage_fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+namespace tapas::solver {
+namespace {
+
+// Branch and bound over equal-ratio types can grow; past this the bound is reported as a gap.
+constexpr std::uint32_t kMaxBranches = 20'000;
+
+/// A type that may be recomputed: per layer of it, what that costs and saves.
+struct Item {
+  std::uint32_t type = 0;
+  std::uint32_t available = 0;
+  double seconds = 0;
+  double bytes = 0;  ///< over all microbatches in flight
+  double flops = 0;
+  double transient = 0;  ///< activations of the one layer being recomputed
+};
+
+/// Minimum-cost cover: counts per item with enough bytes saved and flops within the limit.
+class Cover {
+ public:
+  Cover(std::vector<Item> items, double need, double flops) : items_(std::move(items)) {
+    std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
+      return a.seconds * b.bytes < b.seconds * a.bytes;
+    });
+    counts_.assign(items_.size(), 0);
+    root_bound_ = bound(0, need);
+    search(0, need, flops, 0);
+  }
+
+  [[nodiscard]] bool found() const { return best_ < std::numeric_limits<double>::infinity(); }
+  [[nodiscard]] double seconds() const { return best_; }
+  /// No cover costs less.
+  [[nodiscard]] double bound_s() const { return branches_ > kMaxBranches ? root_bound_ : best_; }
+  [[nodiscard]] const std::vector<Item>& items() const { return items_; }
+  [[nodiscard]] const std::vector<std::uint32_t>& counts() const { return best_counts_; }
+
+ private:
+  /// Cost of covering `need` with items k.. when layers could be split.
+  [[nodiscard]] double bound(std::size_t k, double need) const {
+    double seconds = 0;
+    for (; k < items_.size() && need > 0; ++k) {
+      const double take = std::min<double>(items_[k].available, need / items_[k].bytes);
+      seconds += take * items_[k].seconds;
+      need -= take * items_[k].bytes;
+    }
+    return need > 0 ? std::numeric_limits<double>::infinity() : seconds;
+  }
+
+  void search(std::size_t k, double need, double flops, double seconds) {
+    if (need <= 0) {
+      if (seconds < best_) {
+        best_ = seconds;
+        best_counts_ = counts_;
+      }
+      return;
+    }
+    if (k == items_.size() || seconds + bound(k, need) >= best_ || ++branches_ > kMaxBranches) {
+      return;
+    }
+    const Item& item = items_[k];
+    const auto wanted =
+        static_cast<std::uint32_t>(std::min<double>(item.available, std::ceil(need / item.bytes)));
+    for (std::uint32_t n = wanted + 1; n-- > 0;) {
+      if (n * item.flops <= flops) {
+        counts_[k] = n;
+        search(k + 1, need - n * item.bytes, flops - n * item.flops, seconds + n * item.seconds);
+      }
+    }
+    counts_[k] = 0;
+  }
+
+  std::vector<Item> items_;
+  std::vector<std::uint32_t> counts_;
+  std::vector<std::uint32_t> best_counts_;
+  double best_ = std::numeric_limits<double>::infinity();
+  double root_bound_ = 0;
+  std::uint32_t branches_ = 0;
+};
+
+std::vector<Item> recompute_items(const LayerTable& table, LayerRange range,
+                                  std::uint32_t in_flight) {
+  std::vector<Item> items;
+  std::vector<bool> seen(table.types(), false);
+  for (std::uint32_t l = range.first; l < range.last; ++l) {
+    const std::uint32_t type = table.type(l);
+    if (seen[type]) {
+      continue;
+    }
+    seen[type] = true;
+    const LayerCost& cost = table[l];
+    const double transient = cost.stash_bytes - cost.input_bytes;
+    if (transient > 0) {
+      items.push_back({type, table.count(type, range),
+                       cost.times.forward_s + cost.times.forward_comm_s, in_flight * transient,
+                       cost.forward_flops, transient});
+    }
+  }
+  return items;
+}
+
+double plain_memory(const LayerCost& sum, const MemoryRule& rule, std::uint32_t in_flight) {
+  return sum.params * rule.state_bytes_per_param + in_flight * sum.stash_bytes + sum.work_bytes;
+}
+
+}  // namespace
+
+MemoryRule memory_rule(const Job& job, std::uint32_t node_type, std::uint32_t replicas) {
+  const DeviceType& device =
+      job.cluster.device_types[job.cluster.node_types[node_type].device_type];
+  const double cap =
+      job.limits.device_memory_bytes > 0 ? job.limits.device_memory_bytes : device.memory_bytes;
+  const double owners = job.zero_stage > 0 ? replicas : 1;
+  return {
+      cap * (1 - job.limits.memory_reserve_ratio),
+      job.bytes_per_param + job.gradient_bytes_per_param + job.optimizer_bytes_per_param / owners,
+      job.limits.recompute_ratio};
+}
+
+double stage_memory_bytes(const LayerTable& table, const MemoryRule& rule, LayerRange range,
+                          std::uint32_t in_flight, const std::vector<bool>& checkpoint) {
+  double bytes = plain_memory(table.sum(range), rule, in_flight);
+  double transient = 0;
+  for (std::uint32_t l = range.first; l < range.last; ++l) {
+    if (checkpoint[l]) {
+      const double saved = table[l].stash_bytes - table[l].input_bytes;
+      bytes -= in_flight * saved;
+      transient = std::max(transient, saved);
+    }
+  }
+  return bytes + transient;
+}
+
+std::optional<StageFit> fit_stage(const LayerTable& table, const MemoryRule& rule, LayerRange range,
+                                  std::uint32_t in_flight) {
+  const LayerCost sum = table.sum(range);
+  StageFit fit{sum.times.forward_s,
+               sum.times.backward_s,
+               sum.times.forward_comm_s,
+               sum.times.backward_comm_s,
+               0,
+               {}};
+  const double excess = plain_memory(sum, rule, in_flight) - rule.capacity_bytes;
+  if (excess <= 0) {
+    return fit;
+  }
+  const std::vector<Item> all = recompute_items(table, range, in_flight);
+  std::vector<double> transients;
+  for (const Item& item : all) {
+    transients.push_back(item.transient);
+  }
+  std::sort(transients.begin(), transients.end());
+  transients.erase(std::unique(transients.begin(), transients.end()), transients.end());
+  // The largest recomputed layer sets the working memory: try each as the largest.
+  double best = std::numeric_limits<double>::infinity();
+  double bound = std::numeric_limits<double>::infinity();
+  for (const double transient : transients) {
+    std::vector<Item> items;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(items),
+                 [&](const Item& item) { return item.transient <= transient; });
+    const Cover cover(std::move(items), excess + transient, rule.recompute_ratio * sum.flops);
+    bound = std::min(bound, cover.bound_s());
+    if (cover.found() && cover.seconds() < best) {
+      best = cover.seconds();
+      fit.recomputed.assign(table.types(), 0);
+      for (std::size_t k = 0; k < cover.items().size(); ++k) {
+        fit.recomputed[cover.items()[k].type] = cover.counts()[k];
+      }
+    }
+  }
+  if (fit.recomputed.empty()) {
+    return std::nullopt;
+  }
+  fit.saved_s = best - std::min(best, bound);
+  std::vector<std::uint32_t> left = fit.recomputed;
+  for (std::uint32_t l = range.first; l < range.last; ++l) {
+    if (left[table.type(l)] > 0) {
+      --left[table.type(l)];
+      fit.backward_s += table[l].times.forward_s;
+      fit.backward_comm_s += table[l].times.forward_comm_s;
+    }
+  }
+  return fit;
+}
+
+double least_memory_bytes(const LayerTable& table, const MemoryRule& rule, LayerRange range,
+                          std::uint32_t in_flight) {
+  const LayerCost sum = table.sum(range);
+  std::vector<Item> items = recompute_items(table, range, in_flight);
+  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+    return a.bytes * b.flops > b.bytes * a.flops;
+  });
+  const double plain = plain_memory(sum, rule, in_flight);
+  double least = plain;
+  double bytes = plain;
+  double flops = rule.recompute_ratio * sum.flops;
+  double transient = 0;
+  for (const Item& item : items) {
+    for (std::uint32_t n = 0; n < item.available && item.flops <= flops; ++n) {
+      flops -= item.flops;
+      bytes -= item.bytes;
+      transient = std::max(transient, item.transient);
+      least = std::min(least, bytes + transient);
+    }
+  }
+  return least;
+}
+
+void mark_recomputed(const LayerTable& table, LayerRange range, const StageFit& fit,
+                     std::vector<bool>& checkpoint) {
+  std::vector<std::uint32_t> left = fit.recomputed;
+  for (std::uint32_t l = range.first; l < range.last; ++l) {
+    checkpoint[l] = !left.empty() && left[table.type(l)] > 0;
+    if (checkpoint[l]) {
+      --left[table.type(l)];
+    }
+  }
+}
+
+}  // namespace tapas::solver

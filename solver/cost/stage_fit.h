@@ -1,0 +1,53 @@
+#pragma once
+
+#include "solver/cost/layer_table.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace tapas::solver {
+
+/// What one device may hold and what a parameter costs it.
+struct MemoryRule {
+  double capacity_bytes = 0;  ///< reserve already taken off
+  double state_bytes_per_param =
+      0;                       ///< parameter, gradient, and the device's share of the optimizer
+  double recompute_ratio = 0;  ///< extra flops allowed, of a stage's forward and backward flops
+};
+[[nodiscard]] MemoryRule memory_rule(const Job& job, std::uint32_t node_type,
+                                     std::uint32_t replicas);
+
+/// Bytes that one device of a stage holds, with the recompute flags given per layer of the model.
+[[nodiscard]] double stage_memory_bytes(const LayerTable& table, const MemoryRule& rule,
+                                        LayerRange range, std::uint32_t in_flight,
+                                        const std::vector<bool>& checkpoint);
+
+/// The recomputation that lets a stage fit at least cost.
+struct StageFit {
+  double forward_s = 0;   ///< compute of one microbatch on a healthy device
+  double backward_s = 0;  ///< compute, recomputation included
+  double forward_comm_s = 0;
+  double backward_comm_s = 0;  ///< recomputation included
+  double saved_s = 0;          ///< what is proven that a better choice could save; 0 when exact
+  std::vector<std::uint32_t> recomputed;  ///< layers per type; empty when none
+
+  [[nodiscard]] double total_s() const {
+    return forward_s + backward_s + forward_comm_s + backward_comm_s;
+  }
+};
+
+/// Exact least recomputation time under memory and recompute limits; nothing when no choice fits.
+/// Layers of one type are interchangeable, so this is a small covering problem over type counts.
+[[nodiscard]] std::optional<StageFit> fit_stage(const LayerTable& table, const MemoryRule& rule,
+                                                LayerRange range, std::uint32_t in_flight);
+
+/// Least bytes a stage can be brought to within the recompute limit, for explanations.
+[[nodiscard]] double least_memory_bytes(const LayerTable& table, const MemoryRule& rule,
+                                        LayerRange range, std::uint32_t in_flight);
+
+/// Sets flags for the first layers of each type in the range.
+void mark_recomputed(const LayerTable& table, LayerRange range, const StageFit& fit,
+                     std::vector<bool>& checkpoint);
+
+}  // namespace tapas::solver

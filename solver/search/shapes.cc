@@ -1,0 +1,74 @@
+#include "solver/search/shapes.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace tapas::solver {
+
+Pool usable_nodes(const Cluster& cluster) {
+  std::vector<double> peak(cluster.node_types.size(), 0);
+  for (const Node& node : cluster.nodes) {
+    const NodeType& type = cluster.node_types[node.type];
+    peak[node.type] += node.spare ? 0
+                                  : cluster.device_types[type.device_type].peak_flops *
+                                        static_cast<double>(type.devices);
+  }
+  Pool pool;
+  pool.node_type =
+      static_cast<std::uint32_t>(std::max_element(peak.begin(), peak.end()) - peak.begin());
+  for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) {
+    if (!cluster.nodes[n].spare && cluster.nodes[n].type == pool.node_type) {
+      pool.nodes.emplace_back(n);
+    }
+  }
+  std::stable_sort(pool.nodes.begin(), pool.nodes.end(), [&](NodeId a, NodeId b) {
+    const Node& x = cluster.nodes[a.value()];
+    const Node& y = cluster.nodes[b.value()];
+    return std::tie(x.pod, x.tor) < std::tie(y.pod, y.tor);
+  });
+  return pool;
+}
+
+std::vector<Shape> list_shapes(const Job& job, const Pool& pool) {
+  const std::uint32_t devices = job.cluster.node_types[pool.node_type].devices;
+  const auto nodes = static_cast<std::uint32_t>(pool.nodes.size());
+  std::vector<std::uint32_t> widths = job.search.tp_widths;
+  if (widths.empty()) {
+    for (std::uint32_t width = 1; width <= devices; width *= 2) {
+      widths.push_back(width);
+    }
+  }
+  const std::uint32_t total = job.total_microbatches();
+  const auto largest_share = [&](std::uint32_t replicas) {
+    return (total + replicas - 1) / replicas;
+  };
+  std::vector<Shape> shapes;
+  for (const std::uint32_t width : widths) {
+    const std::uint32_t slots = width > devices ? 0 : nodes * (devices / width);
+    const std::uint32_t most_stages =
+        std::min({job.search.max_stages, job.graph.layer_count(), slots});
+    for (std::uint32_t stages = job.search.min_stages; stages <= most_stages; ++stages) {
+      const std::uint32_t most = std::min(slots / stages, total);
+      for (std::uint32_t replicas = most; replicas >= 1; --replicas) {
+        const std::uint32_t share = largest_share(replicas);
+        const bool largest = replicas == most || largest_share(replicas + 1) != share;
+        const bool smallest = replicas == 1 || largest_share(replicas - 1) != share;
+        if (!largest && !smallest) {
+          continue;
+        }
+        for (const bool sequence_parallel : {false, true}) {
+          if (!sequence_parallel || width > 1) {
+            shapes.push_back(
+                {{pool.node_type, static_cast<std::uint16_t>(width), sequence_parallel},
+                 stages,
+                 replicas,
+                 share});
+          }
+        }
+      }
+    }
+  }
+  return shapes;
+}
+
+}  // namespace tapas::solver

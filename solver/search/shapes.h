@@ -1,0 +1,31 @@
+#pragma once
+
+#include "solver/cost/cost_model.h"
+#include "solver/model/job.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace tapas::solver {
+
+/// One choice of the outer search.
+struct Shape {
+  Sharding sharding;
+  std::uint32_t stages = 1;
+  std::uint32_t replicas = 1;
+  std::uint32_t microbatches = 1;  ///< of the replica that has most
+};
+
+/// The nodes the search uses: those that are no spare, of the type with the most peak flops in all.
+struct Pool {
+  std::uint32_t node_type = 0;
+  std::vector<NodeId> nodes;  ///< neighbours under one ToR and pod are adjacent
+};
+[[nodiscard]] Pool usable_nodes(const Cluster& cluster);
+
+/// All combinations within the job's settings. Of the replica counts that give the same largest
+/// share of microbatches only the smallest (least to synchronise) and the largest (most memory
+/// saved by ZeRO) are listed: those between are no faster.
+[[nodiscard]] std::vector<Shape> list_shapes(const Job& job, const Pool& pool);
+
+}  // namespace tapas::solver

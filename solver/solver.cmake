@@ -1,0 +1,20 @@
+add_library(
+  tapas_solver STATIC
+  check/check_memory.cc
+  check/check_plan.cc
+  cost/cost_model.cc
+  cost/document_model.cc
+  cost/layer_table.cc
+  cost/links.cc
+  cost/physical_model.cc
+  cost/pipeline.cc
+  cost/plan_evaluator.cc
+  cost/predict.cc
+  cost/stage_fit.cc
+  search/anneal.cc
+  search/explain.cc
+  search/place.cc
+  search/shapes.cc
+  search/solve.cc
+  search/split.cc)
+target_link_libraries(tapas_solver PUBLIC tapas_model)
