@@ -98,6 +98,9 @@ void RankDirectory::visit(const std::string& file, TimePoint now) {
   auto found = ranks_.find(file);
   if (found == ranks_.end()) {
     auto segment = RankSegment::open(fmt::format("{}/{}", dir_, file), node_);
+    if (!segment && segment.error().code == ErrorCode::kNotFound) {
+      return;  // Closed since it was listed.
+    }
     if (!segment) {
       log::warning_limited(kModule, file, segment.error().message);
       return;

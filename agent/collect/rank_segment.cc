@@ -48,7 +48,8 @@ Result<RankSegment> RankSegment::open(const std::string& path, const std::string
   opened.fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   struct stat info = {};
   if (opened.fd_ < 0 || ::fstat(opened.fd_, &info) != 0) {
-    return fail(ErrorCode::kIo, "{}: {}", path, std::strerror(errno));
+    return fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, "{}: {}", path,
+                std::strerror(errno));
   }
   const auto size = static_cast<std::size_t>(info.st_size);
   if (!S_ISREG(info.st_mode) || size < bytes_for(1) || size > bytes_for(kMaxRingRecords)) {

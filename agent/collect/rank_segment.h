@@ -19,8 +19,8 @@ struct Segment;
 /// one died, as positions and messages live in the segment. One thread.
 class RankSegment {
  public:
-  /// Opens and checks the file. kConflict when it is not ours to read: another layout version, or
-  /// the node's name is not `node`.
+  /// Opens and checks the file. kNotFound when it is gone by now; kConflict when it is not ours to
+  /// read: another layout version, or the node's name is not `node`.
   [[nodiscard]] static Result<RankSegment> open(const std::string& path, const std::string& node);
 
   RankSegment(RankSegment&&) noexcept;

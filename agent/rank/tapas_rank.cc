@@ -144,7 +144,7 @@ void release(tapas_rank* rank) {
   if (rank->fd >= 0) {
     ::close(rank->fd);
   }
-  delete rank;
+  std::free(rank);
 }
 
 std::uint64_t now_ns() {
@@ -182,10 +182,11 @@ int tapas_rank_open(const tapas_rank_options* options, tapas_rank** rank) {
   if (options == nullptr || !valid(*options)) {
     return -EINVAL;
   }
-  auto* fresh = new (std::nothrow) tapas_rank;
-  if (fresh == nullptr) {
+  void* memory = std::malloc(sizeof(tapas_rank));  // operator new would need libstdc++.
+  if (memory == nullptr) {
     return -ENOMEM;
   }
+  auto* fresh = new (memory) tapas_rank;
   const std::uint64_t job = tapas::name_hash(options->job);
   std::snprintf(fresh->dir, sizeof(fresh->dir), "%s", segment_dir(*options));
   const int length = std::snprintf(fresh->path, sizeof(fresh->path), "%s/tapas-rank.%016llx.%u",
