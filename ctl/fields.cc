@@ -22,9 +22,18 @@ double number_at(const json::Value& value, std::string_view key) {
                                                 : std::numeric_limits<double>::quiet_NaN();
 }
 
+std::uint64_t count_of(const json::Value& value) {
+  if (value.is_number_unsigned()) {
+    return value.get<std::uint64_t>();
+  }
+  return value.is_number_integer() && value.get<std::int64_t>() > 0
+             ? static_cast<std::uint64_t>(value.get<std::int64_t>())
+             : 0;
+}
+
 std::uint64_t count_at(const json::Value& value, std::string_view key) {
   const json::Value* field = find(value, key);
-  return field != nullptr && field->is_number_unsigned() ? field->get<std::uint64_t>() : 0;
+  return field != nullptr ? count_of(*field) : 0;
 }
 
 bool flag_at(const json::Value& value, std::string_view key) {

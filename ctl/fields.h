@@ -12,6 +12,8 @@ namespace tapas::ctl {
 
 /// NaN when absent, so that it prints as "-".
 [[nodiscard]] double number_at(const json::Value& value, std::string_view key);
+/// 0 for anything but an integer that is not negative.
+[[nodiscard]] std::uint64_t count_of(const json::Value& value);
 [[nodiscard]] std::uint64_t count_at(const json::Value& value, std::string_view key);
 [[nodiscard]] bool flag_at(const json::Value& value, std::string_view key);
 [[nodiscard]] std::string text_at(const json::Value& value, std::string_view key,

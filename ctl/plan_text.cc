@@ -19,9 +19,8 @@ std::vector<std::uint32_t> numbers_of(const json::Value& array) {
   }
   for (const json::Value& item : array) {
     constexpr auto kMax = std::numeric_limits<std::uint32_t>::max();
-    numbers.push_back(item.is_number_unsigned() && item.get<std::uint64_t>() <= kMax
-                          ? static_cast<std::uint32_t>(item.get<std::uint64_t>())
-                          : 0);
+    const std::uint64_t count = count_of(item);
+    numbers.push_back(count <= kMax ? static_cast<std::uint32_t>(count) : 0);
   }
   return numbers;
 }

@@ -60,8 +60,7 @@ std::string status_text(const json::Value& status, const json::Value& events) {
   const json::Value& rejected = object_at(status, "rejected");
   std::string counts;
   for (const auto& [name, count] : rejected.items()) {
-    counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", printable(name),
-                          count.is_number_unsigned() ? count.get<std::uint64_t>() : 0);
+    counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", printable(name), count_of(count));
   }
   out += bold("REJECTED") + " " + (counts.empty() ? "nothing" : counts) + "\n";
 

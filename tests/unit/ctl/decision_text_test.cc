@@ -1,0 +1,56 @@
+#include "ctl/decision_text.h"
+
+#include <gtest/gtest.h>
+
+namespace tapas::ctl {
+namespace {
+
+TEST(DecisionText, ShowsLevelsAgainstTheBoundAndTheLoopsTimes) {
+  const json::Value decision = {{"decision", 2},
+                                {"epoch", 2},
+                                {"reason_code", "micro_replan"},
+                                {"sentence", "n37 takes 1.6 times as long; two layers move."},
+                                {"time", "2026-03-01T10:20:30.123Z"},
+                                {"evidence",
+                                 {{"node", "n37"},
+                                  {"slowdown", 1.6},
+                                  {"ranks_compared", 128},
+                                  {"healthy_step_s", 17.0},
+                                  {"slow_step_s", 25.0},
+                                  {"step_after_s", 20.5},
+                                  {"lower_bound_s", 20.0},
+                                  {"observed_after_s", 20.6},
+                                  {"detect_steps", 3},
+                                  {"detect_s", 75.0},
+                                  {"solve_s", 0.004},
+                                  {"switch_s", 3.5},
+                                  {"layers_moved", 2},
+                                  {"bytes_moved", 51.2e9},
+                                  {"verify", "kept"}}}};
+  EXPECT_EQ(decision_text(decision),
+            "Decision 2 of 03-01 10:20:30.123 UTC: micro_replan, epoch 2\n"
+            "n37 takes 1.6 times as long; two layers move.\n"
+            "\n"
+            "STEP TIME                            OVER BOUND\n"
+            "healthy                     17.00 s       0.850\n"
+            "slow                        25.00 s       1.250\n"
+            "after the switch, promised  20.50 s       1.025\n"
+            "after the switch, observed  20.60 s       1.030\n"
+            "bound: no plan is faster    20.00 s       1.000\n"
+            "\n"
+            "cause       n37, 1.6 times as slow\n"
+            "detection   3 steps, 75.00 s of job time\n"
+            "solve       4.0 ms\n"
+            "switch      3.50 s of job time, 2 layers, 51.2 GB moved\n"
+            "verify      kept\n"
+            "numbers     ranks_compared 128\n");
+}
+
+TEST(DecisionText, NeedsNoEvidenceAtAll) {
+  EXPECT_EQ(decision_text({{"decision", 1}, {"sentence", "left alone"}}),
+            "Decision 1 of  UTC: , epoch 0\nleft alone\n");
+  EXPECT_FALSE(decision_text(json::Value::array()).empty());
+}
+
+}  // namespace
+}  // namespace tapas::ctl
