@@ -11,6 +11,8 @@ add_library(
   cost/plan_evaluator.cc
   cost/predict.cc
   cost/stage_fit.cc
+  replan/micro_replan.cc
+  replan/row_repair.cc
   search/anneal.cc
   search/explain.cc
   search/place.cc

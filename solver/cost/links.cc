@@ -21,7 +21,7 @@ double nic_share_bytes_per_s(const NodeType& node) {
 Link link_between(const Cluster& cluster, const Position& from, const Position& to) {
   const NodeType& a = cluster.type_of(from.node);
   if (from.node == to.node) {
-    return {a.fast_link_latency_s, a.fast_link_bytes_per_s};
+    return link_inside(a);
   }
   const NodeType& b = cluster.type_of(to.node);
   const FabricTier& tier = cluster.tier_between(from.node, to.node);
@@ -29,14 +29,13 @@ Link link_between(const Cluster& cluster, const Position& from, const Position& 
           std::min(nic_share_bytes_per_s(a), nic_share_bytes_per_s(b)) / tier.oversubscription};
 }
 
-Link best_link(const Cluster& cluster, std::uint32_t node_type, std::uint32_t width,
-               std::uint32_t stages) {
-  const NodeType& node = cluster.node_types[node_type];
-  if (stages > 1 && width * 2 <= node.devices) {
-    return {node.fast_link_latency_s, node.fast_link_bytes_per_s};
-  }
+Link link_inside(const NodeType& node) {
+  return {node.fast_link_latency_s, node.fast_link_bytes_per_s};
+}
+
+Link best_link_out(const Cluster& cluster, std::uint32_t node_type) {
   return {std::min({cluster.tor.latency_s, cluster.pod.latency_s, cluster.core.latency_s}),
-          nic_share_bytes_per_s(node)};
+          nic_share_bytes_per_s(cluster.node_types[node_type])};
 }
 
 Ring best_ring(const Cluster& cluster, std::uint32_t node_type, std::uint32_t width,

@@ -28,9 +28,10 @@ struct Ring {
 /// the tier's oversubscription.
 [[nodiscard]] Link link_between(const Cluster& cluster, const Position& from, const Position& to);
 
-/// No placement on nodes of this type does better, for groups of `width` devices.
-[[nodiscard]] Link best_link(const Cluster& cluster, std::uint32_t node_type, std::uint32_t width,
-                             std::uint32_t stages);
+[[nodiscard]] Link link_inside(const NodeType& node);
+
+/// No link between two nodes of this type is better, and no ring of groups of `width` devices.
+[[nodiscard]] Link best_link_out(const Cluster& cluster, std::uint32_t node_type);
 [[nodiscard]] Ring best_ring(const Cluster& cluster, std::uint32_t node_type, std::uint32_t width,
                              std::uint32_t replicas);
 

@@ -1,13 +1,13 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "base/result.h"
 #include "solver/model/cluster_state.h"
 #include "solver/model/job.h"
 #include "solver/model/plan.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 namespace tapas::solver {
 
@@ -24,7 +24,7 @@ struct Proposal {
   Plan plan;
   std::vector<LayerMove> moves;
   std::vector<std::uint32_t> stages_touched;  ///< distinct, over all replicas
-  double step_before_s = 0;  ///< current plan under the measured state, calibrated
+  double step_before_s = 0;                   ///< current plan under the measured state, calibrated
   double step_after_s = 0;
   double lower_bound_s = 0;  ///< no plan can be faster with these slowdowns, calibrated
   double switch_s = 0;       ///< pause and transfer
@@ -33,10 +33,11 @@ struct Proposal {
   std::string reason;  ///< one sentence
 };
 
-/// Re-optimises only what the measured slowdowns touch: for each affected replica the slow stage and
-/// its best partner are solved exactly (cut and recompute), then microbatch counts by exact single
-/// transfers, as far as the job's capabilities allow. Never worse than doing nothing; deterministic;
-/// the plan passes check_plan(). Moving back after a recovery is the same call with healthy devices.
+/// Re-optimises only what the measured slowdowns touch: for each affected replica the slow stage
+/// and its best partner are solved exactly (cut and recompute), then microbatch counts by exact
+/// single transfers, as far as the job's capabilities allow. Never worse than doing nothing;
+/// deterministic; the plan passes check_plan(). Moving back after a recovery is the same call with
+/// healthy devices.
 [[nodiscard]] Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request);
 
 }  // namespace tapas::solver

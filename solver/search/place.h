@@ -11,7 +11,8 @@ namespace tapas::solver {
 /// replicas, because gradients weigh more than boundary activations.
 enum class Layout {
   kStagesTogether,    ///< then the next stage of these replicas: pipelines stay under one ToR
-  kReplicasTogether,  ///< then the same stage of further replicas: rings stay under one ToR
+  kReplicasTogether,  ///< then the same stage of further replicas: each ring stays under one ToR,
+                      ///< or else in one pod, where free nodes allow
 };
 
 /// [replica][stage]. Requires stages * replicas groups of the shape's width to fit the pool.

@@ -73,12 +73,16 @@ class Search {
     for (std::uint32_t l = 1; l < p.table->layers(); ++l) {
       least = std::min(least, p.table->cut_bytes(l));
     }
+    const NodeType& node = job_.cluster.node_types[shape.sharding.node_type];
+    p.groups_per_node = node.devices / shape.sharding.width;
+    const auto hop = [&](const Link& link) {
+      return evaluator_.model().hop(link, shape.sharding, least, shape.stages);
+    };
     if (shape.stages > 1) {
-      const Link link =
-          best_link(job_.cluster, shape.sharding.node_type, shape.sharding.width, shape.stages);
-      const Hop hop = evaluator_.model().hop(link, shape.sharding, least, shape.stages);
-      p.delay_s = hop.delay_s;
-      p.busy_s = hop.busy_s;
+      const Hop far = hop(best_link_out(job_.cluster, shape.sharding.node_type));
+      p.far_s = far.delay_s;
+      p.near_s = std::min(p.far_s, hop(link_inside(node)).delay_s);
+      p.busy_s = far.busy_s;
     }
     p.tail = evaluator_.model().step_tail(
         best_ring(job_.cluster, shape.sharding.node_type, shape.sharding.width, shape.replicas),

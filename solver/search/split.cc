@@ -73,6 +73,25 @@ std::uint32_t held_by(const SplitProblem& p, std::uint32_t stage) {
   return in_flight(p.schedule, p.stages, stage, p.microbatches);
 }
 
+/// Least time that crossing `hops` consecutive links there and back takes, sending included: a node
+/// has room for some stages of a row only, so some of the links leave it.
+double round_trips_s(const SplitProblem& p, std::uint32_t hops) {
+  const std::uint32_t far = hops / p.groups_per_node;
+  return 2 * (far * p.far_s + (hops - far) * p.near_s + hops * p.busy_s);
+}
+
+/// What a stage surely waits: for its first backward, `later` after its first forward, while it can
+/// do only its warm-up forwards; and for its last backward, `later` after its last forward, while
+/// only as many backwards are left. With few microbatches the two may be the same wait.
+double idle_s(const SplitProblem& p, std::uint32_t stage, double forward, double backward,
+              double later) {
+  const std::uint32_t warm =
+      std::min(warm_up(p.schedule, p.stages, stage, p.microbatches), p.microbatches - 1);
+  const double first = std::max(0.0, later - warm * forward);
+  const double last = std::max(0.0, later - warm * backward);
+  return p.microbatches >= warm + 2 ? first + last : std::max(first, last);
+}
+
 }  // namespace
 
 std::optional<StageFit> fit(const SplitProblem& problem, std::uint32_t stage, LayerRange range) {
@@ -87,22 +106,22 @@ std::optional<Split> bottleneck_split(const SplitProblem& p, double cutoff_s) {
     before[l + 1] = before[l] + plain_s(table[l]);
   }
   const double m = p.microbatches;
-  const double per_hop = 2 * p.delay_s + 2 * p.busy_s;
   return min_max_split(layers, p.stages, cutoff_s, [&](std::uint32_t b, LayerRange range) {
     const LayerCost sum = table.sum(range);
-    const double earlier = before[range.first] + b * per_hop;
-    const double later = before[layers] - before[range.last] + (p.stages - 1 - b) * per_hop;
-    const std::uint32_t waiting =
-        std::min(warm_up(p.schedule, p.stages, b, p.microbatches), p.microbatches - 1);
+    const double earlier = before[range.first] + round_trips_s(p, b);
+    const double later = before[layers] - before[range.last] + round_trips_s(p, p.stages - 1 - b);
+    const double tail = p.tail.fixed_s + p.tail.per_param_s * sum.params;
     const double forward = sum.times.forward_s + sum.times.forward_comm_s + p.busy_s;
-    const double rest =
-        std::max(0.0, later - waiting * forward) + p.tail.fixed_s + p.tail.per_param_s * sum.params;
+    const auto bound = [&](double backward) {
+      return earlier + m * (forward + backward) + idle_s(p, b, forward, backward, later) + tail;
+    };
+    const double backward = sum.times.backward_s + sum.times.backward_comm_s + p.busy_s;
     StageValue result;
-    result.floor = earlier + m * (plain_s(sum) + 2 * p.busy_s) + rest;
+    result.floor = bound(backward);
     if (floor_bytes(sum, p.rule, held_by(p, b)) > p.rule.capacity_bytes) {
       result.floor = kInfinity;
     } else if (const auto stage = fit(p, b, range)) {
-      result.value = earlier + m * (stage->total_s() - stage->saved_s + 2 * p.busy_s) + rest;
+      result.value = bound(stage->backward_s + stage->backward_comm_s - stage->saved_s + p.busy_s);
     }
     return result;
   });

@@ -18,9 +18,11 @@ struct SplitProblem {
   Schedule schedule = Schedule::k1f1b;
   std::uint32_t stages = 1;
   std::uint32_t microbatches = 1;
-  double delay_s = 0;  ///< least one-way delay of any link
-  double busy_s = 0;   ///< least that sending adds to a stage's forward, and to its backward
-  StepTail tail;       ///< least
+  std::uint32_t groups_per_node = 1;
+  double near_s = 0;  ///< least one-way delay inside a node
+  double far_s = 0;   ///< least one-way delay between nodes
+  double busy_s = 0;  ///< least that sending adds to a stage's forward, and to its backward
+  StepTail tail;      ///< least
 };
 
 struct Split {
@@ -29,12 +31,10 @@ struct Split {
 };
 
 /// Minimises over all cuts (and the recomputation each stage needs) the largest of the stages'
-/// lower bounds on the step time,
-///   g(b, i, j) = before(i) + m tau(b, i, j) + max(0, after(j) - w_b F(i, j)) + tail(i, j),
-/// by dynamic programming: no plan of this shape is faster than the value. Stage b holds layers
-/// [i, j); before and after are the times of the other layers and hops without recomputation; w_b
-/// is how many forwards a stage can still do while it waits for its first backward. Nothing when no
-/// cut has a value below `cutoff_s` or fits memory.
+/// lower bounds on the step time, by dynamic programming: no plan of this shape is faster than the
+/// value. The bound of stage b with layers [i, j), docs/cost-model.md section "Bounds":
+///   before(i) + m tau(b, i, j) + idle(after(j), w_b, F, B) + tail(i, j).
+/// Nothing when no cut has a value below `cutoff_s` or fits memory.
 [[nodiscard]] std::optional<Split> bottleneck_split(const SplitProblem& problem, double cutoff_s);
 
 /// Minimises the longest stage time of one microbatch.

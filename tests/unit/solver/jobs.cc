@@ -1,8 +1,8 @@
 #include "jobs.h"
 
-#include <utility>
-
 #include <fmt/format.h>
+
+#include <utility>
 
 namespace tapas::solver::testing {
 namespace {
@@ -14,15 +14,15 @@ Cluster a800_cluster(std::uint32_t nodes, std::uint32_t devices) {
                                   .peak_flops = 312e12,
                                   .memory_bytes = 80e9,
                                   .memory_bytes_per_s = 2.039e12,
-                                  .matmul_efficiency = 0.75,
-                                  .matmul_half_flops = 1.5e10,
-                                  .attention_efficiency = 0.4,
+                                  .matmul_efficiency = 0.72,
+                                  .matmul_half_flops = 3e10,
+                                  .attention_efficiency = 0.45,
                                   .collective_library = "nccl"});
   cluster.node_types.push_back({.name = "a800x8",
                                 .device_type = 0,
                                 .devices = devices,
                                 .fast_link_bytes_per_s = 160e9,
-                                .fast_link_latency_s = 4e-6,
+                                .fast_link_latency_s = 2e-6,
                                 .nic_bytes_per_s = 25e9,
                                 .nics = (devices + 1) / 2,
                                 .topo_file = ""});
@@ -33,9 +33,9 @@ Cluster a800_cluster(std::uint32_t nodes, std::uint32_t devices) {
                              .pod = fmt::format("pod{}", n / 64),
                              .spare = false});
   }
-  cluster.tor = {"tor", 5e-6, 1};
-  cluster.pod = {"pod", 8e-6, 1};
-  cluster.core = {"core", 12e-6, 1};
+  cluster.tor = {"tor", 6e-6, 1};
+  cluster.pod = {"pod", 9e-6, 1};
+  cluster.core = {"core", 12e-6, 2};
   return cluster;
 }
 
@@ -56,7 +56,7 @@ Job gpt3_175b_on_1024() {
                  .hidden_size = 12288,
                  .heads = 96,
                  .sequence_length = 2048,
-                 .vocabulary = 50257,
+                 .vocabulary = 51200,
                  .ffn_size = 0,
                  .micro_batch_size = 1,
                  .bytes_per_element = 2},

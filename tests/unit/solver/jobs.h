@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cstdint>
-
 #include "solver/model/job.h"
+
+#include <cstdint>
 
 /// Jobs that the solver's tests share.
 namespace tapas::solver::testing {
