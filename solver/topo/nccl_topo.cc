@@ -328,7 +328,9 @@ class Reader {
   void read_nic(const pugi::xml_node& node, const Place& place) {
     for (const pugi::xml_node net : node.children("net")) {
       if (net.attribute("dev").empty()) {
-        continue;  // NCCL leaves it out of its graph too
+        warn(fmt::format("line {}: <net> without dev is left out, as NCCL does",
+                         line_at(net.offset_debug())));
+        continue;
       }
       TopoNic nic;
       nic.name = net.attribute("name").value();
