@@ -1,0 +1,34 @@
+#pragma once
+
+#include "base/result.h"
+#include "daemon/core/core.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tapas {
+
+/// What `tapasd` reads at start (`tapas.tapasd/1`, JSON with comments). Paths in the file are
+/// relative to the file's folder; here they are ready to open.
+struct DaemonConfig {
+  std::string listen;          ///< ZeroMQ endpoint for agents
+  std::string server_key;      ///< file of the daemon's secret CURVE key
+  std::string agent_keys;      ///< folder of <node>.pub, the agents that are let in
+  std::string state_dir;       ///< database and pid file; local disk
+  std::string control_socket;  ///< unix socket of the operator API
+  std::string
+      operator_group;  ///< members may change things; empty = root and the daemon's user only
+  std::vector<std::string> jobs;  ///< job files
+  std::int64_t event_rows = 0;    ///< journal lines kept
+  daemon::CoreConfig core;
+};
+
+/// Errors name the file and the key, and for an unknown key the nearest known one.
+[[nodiscard]] Result<DaemonConfig> load_daemon_config(const std::string& path);
+
+/// Every option with its default, bounds and meaning, as `tapasd --help` prints it.
+[[nodiscard]] std::string describe_daemon_options();
+
+}  // namespace tapas

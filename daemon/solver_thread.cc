@@ -1,0 +1,72 @@
+#include "daemon/solver_thread.h"
+
+#include "solver/replan/micro_replan.h"
+#include "solver/search/solve.h"
+
+#include <chrono>
+#include <utility>
+
+namespace tapas::daemon {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+SolverThread::SolverThread(JobMap jobs, Deliver deliver)
+    : jobs_(std::move(jobs)),
+      deliver_(std::move(deliver)),
+      thread_([this](const std::stop_token& stop) { run(stop); }) {}
+
+SolverThread::~SolverThread() {
+  thread_.request_stop();
+  queue_.close();
+}
+
+void SolverThread::run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    const auto request = queue_.pop(std::chrono::milliseconds(1000));
+    if (!request) {
+      continue;
+    }
+    if (const auto* plan = std::get_if<RequestPlan>(&*request)) {
+      deliver_(solve(*plan, stop));
+    } else {
+      deliver_(solve(std::get<RequestReplan>(*request)));
+    }
+  }
+}
+
+Event SolverThread::solve(const RequestPlan& request, const std::stop_token& stop) const {
+  const auto job = jobs_.find(request.job);
+  if (job == jobs_.end()) {
+    return PlanSolved{request.job, fail(ErrorCode::kNotFound, "no job \"{}\"", request.job), {}, 0};
+  }
+  const auto start = Clock::now();
+  auto outcome = solver::solve(*job->second, {.stop = stop, .progress = {}});
+  PlanSolved answer{request.job, solver::Plan(), {}, seconds_since(start)};
+  if (outcome) {
+    answer.plan = std::move(outcome->plan);
+    answer.summary = std::move(outcome->summary);
+  } else {
+    answer.plan = tl::unexpected(outcome.error());
+  }
+  return answer;
+}
+
+Event SolverThread::solve(const RequestReplan& request) const {
+  const auto job = jobs_.find(request.job);
+  if (job == jobs_.end()) {
+    return ReplanSolved{request.job, request.request,
+                        fail(ErrorCode::kNotFound, "no job \"{}\"", request.job), 0};
+  }
+  const auto start = Clock::now();
+  auto proposal = solver::micro_replan(*job->second, request.problem);
+  return ReplanSolved{request.job, request.request, std::move(proposal), seconds_since(start)};
+}
+
+}  // namespace tapas::daemon

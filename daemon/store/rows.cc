@@ -1,0 +1,221 @@
+#include "daemon/store/rows.h"
+
+#include "base/json/json.h"
+#include "solver/model/io/load.h"
+
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace tapas::daemon {
+namespace {
+
+std::string_view word(PlanStatus status) {
+  switch (status) {
+    case PlanStatus::kProposed:
+      return "proposed";
+    case PlanStatus::kActive:
+      return "active";
+    case PlanStatus::kSuperseded:
+      return "superseded";
+    case PlanStatus::kAborted:
+      return "aborted";
+  }
+  return "proposed";
+}
+
+std::string_view word(SwitchState state) {
+  switch (state) {
+    case SwitchState::kRunning:
+      return "running";
+    case SwitchState::kCommitDecided:
+      return "commit_decided";
+    case SwitchState::kDone:
+      return "done";
+    case SwitchState::kAborted:
+      return "aborted";
+  }
+  return "running";
+}
+
+SwitchState switch_state(std::string_view text) {
+  for (const SwitchState state :
+       {SwitchState::kCommitDecided, SwitchState::kDone, SwitchState::kAborted}) {
+    if (word(state) == text) {
+      return state;
+    }
+  }
+  return SwitchState::kRunning;
+}
+
+class Writer {
+ public:
+  Writer(Database& database, const JobMap& jobs) : database_(database), jobs_(jobs) {}
+
+  // A plan's content belongs to its epoch for ever: only its status may change later.
+  Result<void> operator()(const PlanRow& row) {
+    const auto job = jobs_.find(row.job);
+    if (job == jobs_.end() || row.plan == nullptr) {
+      return fail(ErrorCode::kInvalid, "plan row of job \"{}\" has no {}", row.job,
+                  row.plan == nullptr ? "plan" : "known job");
+    }
+    const std::string body = json::dump(solver::plan_to_json(*row.plan, *job->second));
+    return database_.run(
+        "INSERT INTO plan (job, epoch, parent, status, trigger, created_ns, predicted_step_s, body)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (job, epoch) DO UPDATE SET status = excluded.status",
+        row.job, row.plan->epoch.value(), row.plan->parent.value(), word(row.status), row.trigger,
+        row.wall_ns, row.plan->predicted.step_time_s, body);
+  }
+  Result<void> operator()(const DecisionRow& row) {
+    return database_.run(
+        "INSERT INTO decision (job, decision, epoch, reason_code, sentence, evidence, wall_ns)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (job, decision) DO UPDATE SET epoch = excluded.epoch,"
+        " reason_code = excluded.reason_code, sentence = excluded.sentence,"
+        " evidence = excluded.evidence",
+        row.job, row.decision, row.epoch.value(), row.reason_code, row.sentence,
+        evidence_text(row.evidence), row.wall_ns);
+  }
+  Result<void> operator()(const SwitchRow& row) {
+    return database_.run(
+        "INSERT INTO switch (job, to_epoch, from_epoch, state, reason, wall_ns)"
+        " VALUES (?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (job, to_epoch) DO UPDATE SET state = excluded.state,"
+        " reason = excluded.reason, wall_ns = excluded.wall_ns",
+        row.job, row.to.value(), row.from.value(), word(row.state), row.reason, row.wall_ns);
+  }
+  Result<void> operator()(const EventRow& row) {
+    return database_.run(
+        "INSERT INTO event (job, kind, node, sentence, evidence, wall_ns) VALUES (?, ?, ?, ?, ?, "
+        "?)",
+        row.job, row.kind, row.node, row.sentence, evidence_text(row.evidence), row.wall_ns);
+  }
+  Result<void> operator()(const OperatorRow& row) {
+    return database_.run(
+        "INSERT INTO operator_action (who, action, reason, outcome, wall_ns) VALUES (?, ?, ?, ?, "
+        "?)",
+        row.who, row.action, row.reason, row.outcome, row.wall_ns);
+  }
+  Result<void> operator()(const NodeStateRow& row) {
+    return database_.run(
+        "INSERT INTO node_state (node, drained, reason, wall_ns) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (node) DO UPDATE SET drained = excluded.drained, reason = excluded.reason,"
+        " wall_ns = excluded.wall_ns",
+        row.node, std::int64_t{row.drained}, row.reason, row.wall_ns);
+  }
+
+ private:
+  Database& database_;
+  const JobMap& jobs_;
+};
+
+Result<std::shared_ptr<const solver::Plan>> parsed_plan(const std::string& body,
+                                                        const solver::Job& job, Epoch epoch) {
+  const auto value = json::parse(body);
+  auto plan = value ? solver::plan_from_json(*value, job)
+                    : Result<solver::Plan>(tl::unexpected(value.error()));
+  if (!plan) {
+    return fail(
+        ErrorCode::kInvalid,
+        "the stored plan {} of job \"{}\" does not fit the job's file any more: {}; put the "
+        "old job file back, or give the changed job another name",
+        epoch, job.name, plan.error().message);
+  }
+  return std::make_shared<const solver::Plan>(std::move(*plan));
+}
+
+Result<std::shared_ptr<const solver::Plan>> read_plan(Database& database, const solver::Job& job,
+                                                      Epoch epoch) {
+  std::string body;
+  if (auto ok = database.each(
+          "SELECT body FROM plan WHERE job = ? AND epoch = ?",
+          [&](const Row& row) { body = row.text(0); }, job.name, epoch.value());
+      !ok) {
+    return tl::unexpected(ok.error());
+  }
+  return parsed_plan(body, job, epoch);
+}
+
+Result<RestoredJob> restore_job(Database& database, const solver::Job& job) {
+  RestoredJob out;
+  Epoch active;
+  Result<void> ok = database.each(
+      "SELECT max(epoch), coalesce(max(epoch) FILTER (WHERE status = 'active'), 0)"
+      " FROM plan WHERE job = ?",
+      [&](const Row& row) {
+        out.highest_epoch = Epoch(row.counter(0));
+        active = Epoch(row.counter(1));
+      },
+      job.name);
+  if (ok) {
+    ok = database.each(
+        "SELECT from_epoch, to_epoch, state, reason, wall_ns FROM switch"
+        " WHERE job = ? AND state IN ('running', 'commit_decided') ORDER BY to_epoch",
+        [&](const Row& row) {
+          out.open_switches.push_back({job.name, Epoch(row.counter(0)), Epoch(row.counter(1)),
+                                       switch_state(row.text(2)), row.text(3), row.integer(4)});
+        },
+        job.name);
+  }
+  if (ok) {
+    ok = database.each(
+        "SELECT coalesce(max(decision), 0) FROM decision WHERE job = ?",
+        [&](const Row& row) { out.last_decision = row.counter(0); }, job.name);
+  }
+  if (!ok) {
+    return tl::unexpected(ok.error());
+  }
+  if (active != Epoch()) {
+    auto plan = read_plan(database, job, active);
+    if (!plan) {
+      return tl::unexpected(plan.error());
+    }
+    out.active = *plan;
+  }
+  if (!out.open_switches.empty()) {
+    auto plan = read_plan(database, job, out.open_switches.back().to);
+    if (!plan) {
+      return tl::unexpected(plan.error());
+    }
+    out.pending = *plan;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string evidence_text(const std::vector<Evidence>& evidence) {
+  json::Value object = json::Value::object();
+  for (const Evidence& item : evidence) {
+    std::visit([&](const auto& value) { object[item.key] = value; }, item.value);
+  }
+  return json::dump(object);
+}
+
+Result<void> write_row(Database& database, const JobMap& jobs, const StoreRow& row) {
+  return std::visit(Writer(database, jobs), row);
+}
+
+Result<Restored> restore(Database& database, const JobMap& jobs) {
+  Restored out;
+  for (const auto& [name, job] : jobs) {
+    auto restored = restore_job(database, *job);
+    if (!restored) {
+      return tl::unexpected(restored.error());
+    }
+    out.jobs.emplace(name, std::move(*restored));
+  }
+  if (auto ok = database.each(
+          "SELECT node, drained, reason, wall_ns FROM node_state ORDER BY node",
+          [&](const Row& row) {
+            out.nodes.push_back({row.text(0), row.integer(1) != 0, row.text(2), row.integer(3)});
+          });
+      !ok) {
+    return tl::unexpected(ok.error());
+  }
+  return out;
+}
+
+}  // namespace tapas::daemon

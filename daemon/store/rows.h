@@ -1,0 +1,24 @@
+#pragma once
+
+#include "base/result.h"
+#include "daemon/core/core.h"
+#include "daemon/core/event.h"
+#include "daemon/jobs.h"
+#include "daemon/store/database.h"
+
+#include <string>
+#include <vector>
+
+namespace tapas::daemon {
+
+/// Inserts a row, or overwrites the one with its key (docs/store.md says which).
+[[nodiscard]] Result<void> write_row(Database& database, const JobMap& jobs, const StoreRow& row);
+
+/// What the store holds of these jobs, for Core's constructor; `term` stays 0. A plan that its job
+/// no longer reads is an error that names both.
+[[nodiscard]] Result<Restored> restore(Database& database, const JobMap& jobs);
+
+/// {"key": value, ...}, numbers as numbers.
+[[nodiscard]] std::string evidence_text(const std::vector<Evidence>& evidence);
+
+}  // namespace tapas::daemon

@@ -1,0 +1,153 @@
+#include "daemon/store/schema.h"
+
+#include <cstdint>
+
+namespace tapas::daemon {
+namespace {
+
+constexpr std::int64_t kSchemaVersion = 1;
+constexpr std::int64_t kApplicationId = 0x54415053;  // "TAPS"
+
+constexpr const char* kCreate = R"sql(
+PRAGMA auto_vacuum = INCREMENTAL;
+PRAGMA journal_mode = WAL;
+BEGIN IMMEDIATE;
+CREATE TABLE meta (
+  key   TEXT PRIMARY KEY NOT NULL,
+  value INTEGER NOT NULL
+) STRICT;
+INSERT INTO meta VALUES ('term', 0);
+CREATE TABLE plan (
+  job              TEXT NOT NULL,
+  epoch            INTEGER NOT NULL,
+  parent           INTEGER NOT NULL,
+  status           TEXT NOT NULL CHECK (status IN ('proposed', 'active', 'superseded', 'aborted')),
+  trigger          TEXT NOT NULL,
+  created_ns       INTEGER NOT NULL,
+  predicted_step_s REAL NOT NULL,
+  body             TEXT NOT NULL,
+  PRIMARY KEY (job, epoch)
+) STRICT;
+CREATE TABLE decision (
+  job         TEXT NOT NULL,
+  decision    INTEGER NOT NULL,
+  epoch       INTEGER NOT NULL,
+  reason_code TEXT NOT NULL,
+  sentence    TEXT NOT NULL,
+  evidence    TEXT NOT NULL,
+  wall_ns     INTEGER NOT NULL,
+  PRIMARY KEY (job, decision)
+) STRICT;
+CREATE TABLE switch (
+  job        TEXT NOT NULL,
+  to_epoch   INTEGER NOT NULL,
+  from_epoch INTEGER NOT NULL,
+  state      TEXT NOT NULL CHECK (state IN ('running', 'commit_decided', 'done', 'aborted')),
+  reason     TEXT NOT NULL,
+  wall_ns    INTEGER NOT NULL,
+  PRIMARY KEY (job, to_epoch)
+) STRICT;
+CREATE TABLE event (
+  id       INTEGER PRIMARY KEY AUTOINCREMENT,
+  job      TEXT NOT NULL,
+  kind     TEXT NOT NULL,
+  node     TEXT NOT NULL,
+  sentence TEXT NOT NULL,
+  evidence TEXT NOT NULL,
+  wall_ns  INTEGER NOT NULL
+) STRICT;
+CREATE TABLE operator_action (
+  id      INTEGER PRIMARY KEY AUTOINCREMENT,
+  who     TEXT NOT NULL,
+  action  TEXT NOT NULL,
+  reason  TEXT NOT NULL,
+  outcome TEXT NOT NULL,
+  wall_ns INTEGER NOT NULL
+) STRICT;
+CREATE TABLE node_state (
+  node    TEXT PRIMARY KEY NOT NULL,
+  drained INTEGER NOT NULL CHECK (drained IN (0, 1)),
+  reason  TEXT NOT NULL,
+  wall_ns INTEGER NOT NULL
+) STRICT;
+PRAGMA application_id = 1413566547;
+PRAGMA user_version = 1;
+COMMIT;
+)sql";
+static_assert(kApplicationId == 1413566547 && kSchemaVersion == 1);
+
+struct Header {
+  std::int64_t application = 0;
+  std::int64_t version = 0;
+  std::int64_t tables = 0;
+};
+
+Result<Header> read_header(Database& database) {
+  Header header;
+  Result<void> ok = database.each("PRAGMA application_id",
+                                  [&](const Row& row) { header.application = row.integer(0); });
+  if (ok) {
+    ok = database.each("PRAGMA user_version",
+                       [&](const Row& row) { header.version = row.integer(0); });
+  }
+  if (ok) {
+    ok = database.each("SELECT count(*) FROM sqlite_schema",
+                       [&](const Row& row) { header.tables = row.integer(0); });
+  }
+  if (!ok) {
+    return tl::unexpected(ok.error());
+  }
+  return header;
+}
+
+}  // namespace
+
+Result<void> prepare_schema(Database& database, const std::string& path) {
+  constexpr const char* kRescue =
+      "nothing was changed; move it aside or restore a copy, then start again";
+  const auto header = read_header(database);
+  if (!header) {
+    return fail(ErrorCode::kIo, "{}; {}", header.error().message, kRescue);
+  }
+  if (header->tables == 0 && header->application == 0) {
+    return database.script(kCreate);
+  }
+  if (header->application != kApplicationId) {
+    return fail(ErrorCode::kInvalid, "{}: a SQLite database, but not one of TAPAS; {}", path,
+                kRescue);
+  }
+  if (header->version > kSchemaVersion) {
+    return fail(ErrorCode::kInvalid,
+                "{}: schema {} is newer than the {} this version reads; install the newer tapasd",
+                path, header->version, kSchemaVersion);
+  }
+  std::string finding;
+  if (auto ok =
+          database.each("PRAGMA quick_check(1)", [&](const Row& row) { finding = row.text(0); });
+      !ok) {
+    return fail(ErrorCode::kIo, "{}; {}", ok.error().message, kRescue);
+  }
+  if (finding != "ok") {
+    return fail(ErrorCode::kIo, "{}: the database is damaged ({}); {}", path, finding, kRescue);
+  }
+  return database.script("PRAGMA journal_mode = WAL; PRAGMA journal_size_limit = 67108864;");
+}
+
+Result<Term> take_next_term(Database& database) {
+  if (auto ok = database.script("PRAGMA synchronous = FULL;"); !ok) {
+    return tl::unexpected(ok.error());
+  }
+  std::uint64_t term = 0;
+  if (auto ok =
+          database.each("UPDATE meta SET value = value + 1 WHERE key = 'term' RETURNING value",
+                        [&](const Row& row) { term = row.counter(0); });
+      !ok) {
+    return tl::unexpected(ok.error());
+  }
+  if (term == 0) {
+    return fail(ErrorCode::kIo, "the store has no term; its meta table was edited by hand");
+  }
+  return Term(term);
+}
+
+}  // namespace tapas::daemon
