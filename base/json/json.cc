@@ -1,5 +1,7 @@
 #include "base/json/json.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -356,7 +358,7 @@ void ObjectReader::require_schema(std::string_view expected) {
   if (value == nullptr) {
     error(fmt::format("{}: missing key \"schema\"; it must be \"{}\"",
                       where_.empty() ? "document" : where_, expected));
-  } else if (*value != expected) {
+  } else if (!value->is_string() || value->get_ref<const std::string&>() != expected) {
     error(fmt::format("{} is {}; this version reads \"{}\"", child("schema"), shown(*value),
                       expected));
   }

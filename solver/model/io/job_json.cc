@@ -1,6 +1,7 @@
 #include "solver/model/io/load.h"
 #include "solver/model/io/read.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <utility>
 
@@ -65,12 +66,13 @@ void read_search(json::ObjectReader& job_in, SearchSettings& search) {
   search.max_stages = io::u32_or(in, "max_stages", search.max_stages, 1, 4096);
   if (in.has("tp_widths")) {
     for (const json::Value& width : in.array("tp_widths", 64)) {
-      if (!width.is_number_unsigned() || width < 1 || width > 1024) {
+      const std::uint64_t number = width.is_number_unsigned() ? width.get<std::uint64_t>() : 0;
+      if (number < 1 || number > 1024) {
         in.absorb({ErrorCode::kInvalid,
                    fmt::format("{} must hold integers from 1 to 1024", in.child("tp_widths"))});
         break;
       }
-      search.tp_widths.push_back(width.get<std::uint32_t>());
+      search.tp_widths.push_back(static_cast<std::uint32_t>(number));
     }
   }
   search.anneal = in.boolean_or("anneal", false);

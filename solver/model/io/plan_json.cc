@@ -1,6 +1,7 @@
 #include "solver/model/io/load.h"
 #include "solver/model/io/read.h"
 
+#include <cstdint>
 #include <string_view>
 #include <unordered_map>
 #include <utility>

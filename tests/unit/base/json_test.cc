@@ -37,7 +37,7 @@ TEST(JsonParse, AgreesWithTheLibraryOnRandomDocuments) {
                                            "\"a\"", "\"b\":", "-0.5",   "1e2", "true", " ",
                                            "\n",    "x",      "\"a\":", "\""};
   int parsed = 0;
-  for (int round = 0; round < 40000; ++round) {
+  for (int round = 0; round < 15000; ++round) {
     std::string text;
     const auto length = next(10);
     for (std::uint64_t i = 0; i < length; ++i) {
@@ -52,7 +52,7 @@ TEST(JsonParse, AgreesWithTheLibraryOnRandomDocuments) {
       EXPECT_NE(ours.error().message.find("duplicate"), std::string::npos) << text;
     }
   }
-  EXPECT_GT(parsed, 100);
+  EXPECT_GT(parsed, 50);
 }
 
 TEST(JsonParse, RefusesDuplicateKeysWithTheirPlace) {
