@@ -60,7 +60,9 @@ bool in_use(const char* path) {
   // An OFD query also sees the record lock of this very process.
   struct flock lock = whole_file(F_WRLCK);
   const bool used = ::fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-  ::close(fd);
+  if (!used || lock.l_pid != ::getpid()) {
+    ::close(fd);  // Closing it drops every record lock of this process on the file, so not our own.
+  }
   return used;
 }
 
