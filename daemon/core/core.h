@@ -1,36 +1,36 @@
 #pragma once
 
+#include "daemon/core/event.h"
+#include "solver/model/job.h"
+
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "daemon/core/event.h"
-#include "solver/model/job.h"
-
 namespace tapas::daemon {
 
 /// Tunables of the core; defaults, bounds and help text live in config/daemon_config.
 struct CoreConfig {
   double heartbeat_s = 1.0;
-  double agent_lost_s = 10.0;       ///< silence after which an agent counts as lost
-  bool auto_replan = false;         ///< false = observe only
+  double agent_lost_s = 10.0;  ///< silence after which an agent counts as lost
+  bool auto_replan = false;    ///< false = observe only
   double prepare_deadline_s = 30.0;
-  double arm_deadline_s = 600.0;    ///< a step may take long
+  double arm_deadline_s = 600.0;  ///< a step may take long
   double transfer_deadline_s = 120.0;
   double commit_deadline_s = 30.0;
-  double episode_prior_s = 1800.0;  ///< expected length of a fresh episode, job time
-  double min_gain_ratio = 0.02;     ///< of the step time; less is left alone
-  double cooldown_s = 30.0;         ///< job time between two automatic switches of a job
+  double episode_prior_s = 1800.0;      ///< expected length of a fresh episode, job time
+  double min_gain_ratio = 0.02;         ///< of the step time; less is left alone
+  double cooldown_s = 30.0;             ///< job time between two automatic switches of a job
   std::uint32_t replans_per_hour = 12;  ///< automatic, per job, job time
 };
 
 /// What the store held at start.
 struct RestoredJob {
-  std::shared_ptr<const solver::Plan> active;  ///< null = none yet
-  std::vector<SwitchRow> open_switches;        ///< kRunning or kCommitDecided
-  std::shared_ptr<const solver::Plan> pending; ///< plan of the open switch
+  std::shared_ptr<const solver::Plan> active;   ///< null = none yet
+  std::vector<SwitchRow> open_switches;         ///< kRunning or kCommitDecided
+  std::shared_ptr<const solver::Plan> pending;  ///< plan of the open switch
   std::uint64_t last_decision = 0;
   Epoch highest_epoch;  ///< of any plan ever stored, aborted ones included
 };
@@ -55,10 +55,11 @@ struct JobView {
   std::string job;
   std::uint64_t session = 0;
   std::shared_ptr<const solver::Plan> plan;  ///< null while the first is being solved
-  std::string phase;  ///< "solving", "waiting for agents", "learning", "watching", "switching: armed", ...
+  std::string
+      phase;  ///< "solving", "waiting for agents", "learning", "watching", "switching: armed", ...
   std::uint64_t last_step = 0;
-  double observed_step_s = 0;   ///< recent median, 0 = none yet
-  double healthy_step_s = 0;    ///< level learnt while healthy under this plan's ancestors, 0 = none
+  double observed_step_s = 0;  ///< recent median, 0 = none yet
+  double healthy_step_s = 0;   ///< level learnt while healthy under this plan's ancestors, 0 = none
   double predicted_step_s = 0;  ///< calibrated
   double bound_step_s = 0;      ///< calibrated lower bound under the current slowdowns
   std::string verdict;          ///< one sentence

@@ -1,16 +1,16 @@
 #pragma once
 
+#include "base/ids.h"
+#include "base/result.h"
+#include "solver/model/plan.h"
+#include "solver/replan/micro_replan.h"
+
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <variant>
 #include <vector>
-
-#include "base/ids.h"
-#include "base/result.h"
-#include "solver/model/plan.h"
-#include "solver/replan/micro_replan.h"
 
 /// What the core is told (Event) and what it wants done (Action). Plain values: the adapters in
 /// net/, store/, control/ and main.cc turn bytes into events and actions into bytes.
@@ -177,8 +177,9 @@ struct SwitchRow {
 };
 /// One line of the journal, `tapasctl events`.
 struct EventRow {
-  std::string job;   ///< may be empty
-  std::string kind;  ///< "plan_active", "agent_connected", "verdict", "decision", "switch_phase", ...
+  std::string job;  ///< may be empty
+  std::string
+      kind;  ///< "plan_active", "agent_connected", "verdict", "decision", "switch_phase", ...
   std::string node;  ///< may be empty
   std::string sentence;
   std::vector<Evidence> evidence;
@@ -250,7 +251,7 @@ struct StoreWrite {
 };
 struct OperatorReply {
   std::uint64_t request = 0;
-  Result<std::string> outcome;  ///< one sentence
+  Result<std::string> outcome;                       ///< one sentence
   std::shared_ptr<const solver::Proposal> proposal;  ///< of Replan, may be null
 };
 /// A rejected input from a peer: counted by reason and logged with a rate limit.

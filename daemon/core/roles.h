@@ -1,13 +1,13 @@
 #pragma once
 
+#include "base/ids.h"
+#include "solver/model/job.h"
+#include "solver/model/plan.h"
+
 #include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
-
-#include "base/ids.h"
-#include "solver/model/job.h"
-#include "solver/model/plan.h"
 
 namespace tapas::daemon {
 

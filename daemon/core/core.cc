@@ -1,0 +1,471 @@
+#include "daemon/core/core.h"
+
+#include "daemon/core/job_loop.h"
+#include "daemon/core/outbox.h"
+#include "daemon/core/registry.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+#include <variant>
+
+namespace tapas::daemon {
+namespace {
+
+constexpr std::size_t kMaxReasonBytes = 512;
+
+std::string listed(const std::vector<std::string>& names) {
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+struct Core::Impl {
+  /// A drain that is durable, while the jobs look for plans without the node.
+  struct PendingDrain {
+    std::string node;
+    std::string reason;
+    std::size_t waiting = 0;
+    std::vector<std::string> sentences;
+  };
+
+  Impl(CoreConfig config_in, std::vector<std::shared_ptr<const solver::Job>> jobs_in,
+       Restored restored)
+      : config(config_in), term(restored.term) {
+    for (auto& job : jobs_in) {
+      const std::string name = job->name;
+      auto found = restored.jobs.find(name);
+      jobs.try_emplace(name, std::move(job),
+                       found == restored.jobs.end() ? RestoredJob{} : std::move(found->second));
+      job_by_hash[name_hash(name)] = name;
+    }
+    for (NodeStateRow& row : restored.nodes) {
+      const std::string node = row.node;
+      nodes[node] = std::move(row);
+    }
+    auto_mode.on = config.auto_replan;
+    auto_mode.reason = config.auto_replan ? "auto_replan is on in the configuration"
+                                          : "auto_replan is off in the configuration";
+  }
+
+  std::vector<Action> apply(const Event& event, const Now& now) {
+    Outbox out(now, last_write);
+    LoopContext context{config,       registry, nodes,         auto_mode, term,
+                        last_request, replies,  drain_answers, out};
+    if (!std::exchange(started, true)) {
+      for (auto& [name, loop] : jobs) {
+        loop.start(context);
+      }
+    }
+    std::visit([&](const auto& typed) { on(context, typed); }, event);
+    finish_drains(context);
+    return out.take();
+  }
+
+  void reject(LoopContext& context, const std::string& node, const std::string& reason,
+              std::string sentence) {
+    ++rejected[reason];
+    context.out.add(RejectedInput{node, reason, std::move(sentence)});
+  }
+
+  [[nodiscard]] bool in_some_cluster(const std::string& node) const {
+    for (const auto& [name, loop] : jobs) {
+      if (loop.job()->cluster.find(node)) {
+        return true;
+      }
+    }
+    return false;
+  }
+  [[nodiscard]] std::string job_names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, loop] : jobs) {
+      names.push_back(name);
+    }
+    return listed(names);
+  }
+
+  // ------------------------------------------------------------ agents
+
+  void on(LoopContext& context, const AgentHello& hello) {
+    if (hello.term > term) {
+      context.out.send(
+          hello.node,
+          RejectMessage{fmt::format("this daemon is of term {}, you have seen term {}: a newer "
+                                    "daemon leads, or the state directory of this one is an old "
+                                    "copy; stop the older daemon",
+                                    term, hello.term),
+                        30.0});
+      reject(context, hello.node, "newer_term",
+             fmt::format("{} has seen term {}, this daemon is of term {}", hello.node, hello.term,
+                         term));
+      return;
+    }
+    AgentHello accepted = hello;
+    std::erase_if(accepted.jobs, [&](const JobAttachment& attachment) {
+      return !acceptable(context, hello.node, attachment);
+    });
+    const Registry::Arrival arrival = registry.hello(accepted, context.out.now());
+    context.out.send(hello.node, WelcomeMessage{term, config.heartbeat_s});
+    if (arrival.fresh || arrival.restarted) {
+      context.out.event(
+          "", "agent_connected", hello.node,
+          in_some_cluster(hello.node)
+              ? fmt::format("agent of {} {}", hello.node,
+                            arrival.restarted ? "was restarted" : "is connected")
+              : fmt::format("agent of {} is connected but in no job's cluster: parked",
+                            hello.node));
+    }
+    for (auto& [name, loop] : jobs) {
+      if (loop.job()->cluster.find(hello.node)) {
+        loop.hello(context, accepted, arrival);
+      }
+    }
+  }
+
+  bool acceptable(LoopContext& context, const std::string& node, const JobAttachment& attachment) {
+    const auto loop = jobs.find(attachment.job);
+    if (loop == jobs.end()) {
+      reject(context, node, "unknown_job",
+             fmt::format("{} runs job {}, which is not configured here (configured: {})", node,
+                         attachment.job, job_names()));
+      return false;
+    }
+    const solver::Cluster& cluster = loop->second.job()->cluster;
+    for (const RankAttachment& rank : attachment.ranks) {
+      if (rank.rank.value() >= cluster.device_count() ||
+          cluster.nodes[cluster.node_of(rank.rank).value()].name != node) {
+        reject(context, node, "foreign_rank",
+               fmt::format("{} attaches rank {} of job {}, which is not a device of that node",
+                           node, rank.rank, attachment.job));
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void on(LoopContext& context, const AgentHeartbeat& heartbeat) {
+    if (!registry.heard(heartbeat.node, context.out.now())) {
+      ask_for_hello(context, heartbeat.node);
+      return;
+    }
+    registry.count(heartbeat);
+    context.out.send(heartbeat.node, HeartbeatAckMessage{term});
+  }
+
+  void ask_for_hello(LoopContext& context, const std::string& node) {
+    context.out.send(
+        node, RejectMessage{"this daemon does not know you yet; say HELLO", config.heartbeat_s});
+    ++rejected["no_hello"];
+  }
+
+  void on(LoopContext& context, const StepBatch& batch) {
+    if (!registry.heard(batch.node, context.out.now())) {
+      rejected["no_hello"] += batch.samples.size();
+      return;
+    }
+    std::map<std::string, JobLoop::Rejection> refused;
+    std::map<std::uint64_t, JobLoop*> touched;
+    for (const StepSample& sample : batch.samples) {
+      auto found = touched.find(sample.job);
+      if (found == touched.end()) {
+        const auto name = job_by_hash.find(sample.job);
+        found =
+            touched
+                .emplace(sample.job, name == job_by_hash.end() ? nullptr : &jobs.at(name->second))
+                .first;
+      }
+      auto rejection =
+          found->second != nullptr
+              ? found->second->sample(context, batch.node, sample)
+              : JobLoop::Rejection{"unknown_job",
+                                   fmt::format("{}: record of a job with hash {:016x}, which is "
+                                               "not configured here (configured: {})",
+                                               batch.node, sample.job, job_names())};
+      if (rejection) {
+        ++rejected[rejection->reason];
+        if (!rejection->sentence.empty()) {
+          refused.try_emplace(rejection->reason, std::move(*rejection));
+        }
+      }
+    }
+    for (auto& [reason, rejection] : refused) {
+      context.out.add(RejectedInput{batch.node, reason, std::move(rejection.sentence)});
+    }
+    for (const auto& [hash, loop] : touched) {
+      if (loop != nullptr) {
+        loop->judge(context);
+      }
+    }
+  }
+
+  void on(LoopContext& context, const AgentVote& vote) {
+    if (!registry.heard(vote.node, context.out.now())) {
+      ask_for_hello(context, vote.node);
+      return;
+    }
+    const auto loop = jobs.find(vote.job);
+    if (loop == jobs.end()) {
+      reject(
+          context, vote.node, "unknown_job",
+          fmt::format("{} votes about job {}, which is not configured here", vote.node, vote.job));
+    } else if (!loop->second.vote(context, vote)) {
+      ++rejected["stale_vote"];
+    }
+  }
+
+  void on(LoopContext& context, const Tick& /*tick*/) {
+    for (const std::string& node : registry.expire(config.agent_lost_s, context.out.now())) {
+      context.out.event("", "agent_lost", node,
+                        fmt::format("agent of {} is lost: silent for {:.0f} s; its ranks may well "
+                                    "train on",
+                                    node, config.agent_lost_s));
+      for (auto& [name, loop] : jobs) {
+        loop.agent_lost(context, node);
+      }
+    }
+    for (auto& [name, loop] : jobs) {
+      loop.tick(context);
+    }
+  }
+
+  // ------------------------------------------------------------ solver and store
+
+  void on(LoopContext& context, const PlanSolved& solved) {
+    if (const auto loop = jobs.find(solved.job); loop != jobs.end()) {
+      loop->second.plan_solved(context, solved);
+    }
+  }
+  void on(LoopContext& context, const ReplanSolved& solved) {
+    if (const auto loop = jobs.find(solved.job); loop != jobs.end()) {
+      loop->second.replan_solved(context, solved);
+    }
+  }
+
+  void on(LoopContext& context, const StoreDone& done) {
+    if (!done.outcome && auto_mode.on) {
+      auto_mode = {false, "the store failed: " + done.outcome.error().message};
+      context.out.event("", "store_failed", "",
+                        auto_mode.reason +
+                            "; no plan changes by itself until an operator turns "
+                            "automatic replanning on again");
+    }
+    for (auto& [name, loop] : jobs) {
+      loop.stored(context, done);
+    }
+    if (auto reply = replies.extract(done.write)) {
+      if (!done.outcome) {
+        reply.mapped().outcome = fail_in("not done, the store failed", done.outcome.error());
+      }
+      context.out.add(std::move(reply.mapped()));
+    }
+    if (auto command = pending_commands.extract(done.write)) {
+      if (!done.outcome) {
+        context.out.add(OperatorReply{command.mapped().request,
+                                      fail_in("not done, the store failed", done.outcome.error()),
+                                      nullptr});
+      } else {
+        std::visit([&](const auto& verb) { carry_out(context, command.mapped(), verb); },
+                   command.mapped().verb);
+      }
+    }
+  }
+
+  // ------------------------------------------------------------ operator
+
+  void on(LoopContext& context, const OperatorCommand& command) {
+    if (const Result<void> valid = validate(command); !valid) {
+      context.out.add(OperatorReply{command.request, tl::unexpected(valid.error()), nullptr});
+      return;
+    }
+    if (const auto* replan = std::get_if<Replan>(&command.verb)) {
+      jobs.at(replan->job).operator_replan(context, command, replan->dry_run);
+      return;
+    }
+    // Durable before it takes effect, and before the operator hears of it.
+    pending_commands[context.out.store(rows_of(command))] = command;
+  }
+
+  [[nodiscard]] Result<void> validate(const OperatorCommand& command) const {
+    if (const auto* replan = std::get_if<Replan>(&command.verb)) {
+      if (!jobs.contains(replan->job)) {
+        return fail(ErrorCode::kNotFound, "no job \"{}\" here; configured: {}", replan->job,
+                    job_names());
+      }
+      return {};
+    }
+    const auto* drain = std::get_if<Drain>(&command.verb);
+    const auto* undrain = std::get_if<Undrain>(&command.verb);
+    if (drain != nullptr || undrain != nullptr) {
+      const std::string& node = drain != nullptr ? drain->node : undrain->node;
+      if (!in_some_cluster(node)) {
+        return fail(ErrorCode::kNotFound,
+                    "no node \"{}\" in the cluster of any job ({}); `tapasctl status` lists them",
+                    node, job_names());
+      }
+    }
+    if (drain != nullptr && (drain->reason.empty() || drain->reason.size() > kMaxReasonBytes)) {
+      return fail(ErrorCode::kInvalid, "a drain needs a reason of 1 to {} bytes", kMaxReasonBytes);
+    }
+    if (undrain != nullptr) {
+      const auto found = nodes.find(undrain->node);
+      if (found == nodes.end() || !found->second.drained) {
+        return fail(ErrorCode::kConflict, "node {} is not drained", undrain->node);
+      }
+    }
+    return {};
+  }
+
+  [[nodiscard]] static std::vector<StoreRow> rows_of(const OperatorCommand& command) {
+    std::vector<StoreRow> rows;
+    OperatorRow action{command.who, "", "", "accepted", 0};
+    if (const auto* drain = std::get_if<Drain>(&command.verb)) {
+      rows.emplace_back(NodeStateRow{drain->node, true, drain->reason, 0});
+      action.action = "node drain " + drain->node;
+      action.reason = drain->reason;
+    } else if (const auto* undrain = std::get_if<Undrain>(&command.verb)) {
+      rows.emplace_back(NodeStateRow{undrain->node, false, "", 0});
+      action.action = "node undrain " + undrain->node;
+    } else if (const auto* set_auto = std::get_if<SetAuto>(&command.verb)) {
+      action.action = set_auto->on ? "auto on" : "auto off";
+      action.reason = set_auto->reason;
+    }
+    rows.emplace_back(std::move(action));
+    return rows;
+  }
+
+  void carry_out(LoopContext& context, const OperatorCommand& command, const Drain& drain) {
+    nodes[drain.node] = {drain.node, true, drain.reason, context.out.now().wall_ns};
+    context.out.event("", "operator", drain.node,
+                      fmt::format("{} drained node {}: {}", command.who, drain.node, drain.reason));
+    PendingDrain& pending = drains[command.request];
+    pending.node = drain.node;
+    for (auto& [name, loop] : jobs) {
+      if (!loop.job()->cluster.find(drain.node)) {
+        continue;
+      }
+      if (auto sentence = loop.drain(context, command.request, drain.node)) {
+        pending.sentences.push_back(std::move(*sentence));
+      } else {
+        ++pending.waiting;
+      }
+    }
+  }
+
+  void carry_out(LoopContext& context, const OperatorCommand& command, const Undrain& undrain) {
+    nodes[undrain.node] = {undrain.node, false, "", context.out.now().wall_ns};
+    const std::string sentence = fmt::format("node {} may be used again", undrain.node);
+    context.out.event("", "operator", undrain.node,
+                      fmt::format("{} ended the drain of {}", command.who, undrain.node));
+    context.out.add(OperatorReply{command.request, sentence, nullptr});
+  }
+
+  void carry_out(LoopContext& context, const OperatorCommand& command, const SetAuto& set_auto) {
+    auto_mode.on = set_auto.on;
+    auto_mode.reason = fmt::format("{} by {}{}", set_auto.on ? "on" : "off", command.who,
+                                   set_auto.reason.empty() ? "" : ": " + set_auto.reason);
+    context.out.event("", "operator", "", "automatic replanning " + auto_mode.reason);
+    context.out.add(
+        OperatorReply{command.request, "automatic replanning is " + auto_mode.reason, nullptr});
+  }
+  void carry_out(LoopContext& /*context*/, const OperatorCommand& /*command*/,
+                 const Replan& /*replan*/) {}
+
+  void finish_drains(LoopContext& context) {
+    for (auto& [request, sentence] : std::exchange(drain_answers, {})) {
+      if (const auto found = drains.find(request); found != drains.end()) {
+        found->second.sentences.push_back(std::move(sentence));
+        --found->second.waiting;
+      }
+    }
+    std::erase_if(drains, [&](auto& entry) {
+      if (entry.second.waiting > 0) {
+        return false;
+      }
+      context.out.add(
+          OperatorReply{entry.first,
+                        fmt::format("node {} is drained and gets no new work: {}",
+                                    entry.second.node, fmt::join(entry.second.sentences, "; ")),
+                        nullptr});
+      return true;
+    });
+  }
+
+  const CoreConfig config;
+  const Term term;
+  bool started = false;
+  std::map<std::string, JobLoop> jobs;
+  std::map<std::uint64_t, std::string> job_by_hash;
+  std::map<std::string, NodeStateRow> nodes;
+  AutoMode auto_mode;
+  Registry registry;
+  std::map<std::string, std::uint64_t> rejected;
+  std::uint64_t last_write = 0;
+  std::uint64_t last_request = 0;
+  std::map<std::uint64_t, OperatorReply> replies;             ///< by write
+  std::map<std::uint64_t, OperatorCommand> pending_commands;  ///< by write
+  std::map<std::uint64_t, PendingDrain> drains;               ///< by request
+  std::vector<std::pair<std::uint64_t, std::string>> drain_answers;
+};
+
+Core::Core(CoreConfig config, std::vector<std::shared_ptr<const solver::Job>> jobs,
+           Restored restored)
+    : impl_(std::make_unique<Impl>(config, std::move(jobs), std::move(restored))) {}
+
+Core::~Core() = default;
+
+std::vector<Action> Core::apply(const Event& event, const Now& now) {
+  return impl_->apply(event, now);
+}
+
+StatusView Core::status(const Now& now) const {
+  StatusView out;
+  out.term = impl_->term;
+  out.auto_replan = impl_->auto_mode.on;
+  out.auto_reason = impl_->auto_mode.reason;
+  out.rejected = impl_->rejected;
+  std::map<std::string, AgentView> agents;
+  for (const auto& [name, loop] : impl_->jobs) {
+    out.jobs.push_back(loop.view(impl_->registry));
+    for (const solver::Node& node : loop.job()->cluster.nodes) {
+      AgentView& view = agents[node.name];
+      view.slowdown = std::max(view.slowdown, loop.slowdown(node.name));
+    }
+  }
+  for (const auto& [node, agent] : impl_->registry.agents()) {
+    AgentView& view = agents[node];
+    view.connected = agent.connected;
+    view.silent_s = silence_s(agent, now);
+    view.records = agent.records;
+    view.records_dropped = agent.records_dropped;
+  }
+  for (auto& [node, view] : agents) {
+    view.node = node;
+    if (const auto state = impl_->nodes.find(node); state != impl_->nodes.end()) {
+      view.drained = state->second.drained;
+      view.drain_reason = state->second.reason;
+    }
+    out.agents.push_back(std::move(view));
+  }
+  return out;
+}
+
+std::shared_ptr<const solver::Job> Core::job(const std::string& name) const {
+  const auto found = impl_->jobs.find(name);
+  return found == impl_->jobs.end() ? nullptr : found->second.job();
+}
+
+std::shared_ptr<const solver::Plan> Core::plan(const std::string& job) const {
+  const auto found = impl_->jobs.find(job);
+  return found == impl_->jobs.end() ? nullptr : found->second.plan();
+}
+
+std::vector<DecisionRow> Core::decisions(const std::string& job) const {
+  const auto found = impl_->jobs.find(job);
+  if (found == impl_->jobs.end()) {
+    return {};
+  }
+  return {found->second.decisions().begin(), found->second.decisions().end()};
+}
+
+}  // namespace tapas::daemon

@@ -1,0 +1,223 @@
+#include "daemon/core/job_loop.h"
+#include "solver/check/check_plan.h"
+#include "solver/cost/predict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+namespace tapas::daemon {
+namespace {
+
+// Steps under a new plan before it is judged.
+constexpr std::size_t kTrialSteps = 5;
+// Slower than before by this share is clearly worse, unless the job is noisier.
+constexpr double kWorse = 0.05;
+constexpr double kQuarantineS = 600.0;
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+void JobLoop::on_step(LoopContext& context, const JobStep& step) {
+  job_time_s_ = step.end_s;
+  learn_healthy(context);
+  if (trial_) {
+    on_trial_step(context, step);
+  }
+  if (const auto back = watch_.take_recovered(); !back.empty()) {
+    on_recovery(context, back);
+  }
+  for (const std::uint32_t stage : watch_.take_recovered_stages()) {
+    context.out.event(job_->name, "recovery", "",
+                      fmt::format("stage {} computes as it used to again", stage));
+  }
+  if (watch_.take_job_recovered()) {
+    verdict_ = "the step takes as long as it used to again";
+    context.out.event(job_->name, "recovery", "", verdict_);
+  }
+  if (const auto moved = watch_.take_moved(); !moved.empty()) {
+    const RankId rank = moved.front();
+    const std::string& node = job_->cluster.nodes[job_->cluster.node_of(rank).value()].name;
+    context.out.event(job_->name, "verdict", node,
+                      fmt::format("node {} now computes {:.2f} times as long as its equals", node,
+                                  watch_.slowdown(rank)),
+                      {{"node", node}, {"slowdown", watch_.slowdown(rank)}});
+    put(verdict_evidence_, "slowdown", watch_.slowdown(rank));
+    review_wanted_ = true;
+    last_hold_.clear();
+    refresh_prediction(context);
+  }
+  if (watch_.verdict_due()) {
+    on_verdict(context);
+  }
+  if (review_wanted_ || (review_at_s_ != 0 && job_time_s_ >= review_at_s_)) {
+    review(context);
+  }
+}
+
+void JobLoop::learn_healthy(LoopContext& context) {
+  if (healthy_epoch_ == active_->epoch || watch_.learnt_step_s() == 0 || watch_.any_blamed() ||
+      watch_.any_suspect()) {
+    return;
+  }
+  healthy_epoch_ = active_->epoch;
+  healthy_step_s_ = watch_.learnt_step_s();
+  const double predicted = solver::predict(*job_, *active_).step_time_s;
+  calibration_ = predicted > 0 ? healthy_step_s_ / predicted : 1.0;
+  refresh_prediction(context);
+  verdict_ = "healthy: no rank deviates from its equals";
+  context.out.event(
+      job_->name, "healthy", "",
+      fmt::format("healthy step time under plan {}: {:.3f} s, {:.2f} times the prediction",
+                  active_->epoch, healthy_step_s_, calibration_),
+      {{"healthy_step_s", healthy_step_s_}, {"calibration", calibration_}});
+}
+
+std::vector<Evidence> JobLoop::verdict_evidence(const Verdict& verdict) const {
+  std::vector<Evidence> evidence;
+  if (!verdict.culprits.empty()) {
+    put(evidence, "node", verdict.culprits.front().node);
+    put(evidence, "ranks_compared", static_cast<std::int64_t>(verdict.compared));
+  }
+  put(evidence, "cause", std::string(to_string(verdict.cause)));
+  put(evidence, "slowdown", verdict.slowdown);
+  if (healthy_step_s_ > 0) {
+    put(evidence, "healthy_step_s", healthy_step_s_);
+  }
+  put(evidence, "slow_step_s", watch_.recent_step_s());
+  put(evidence, "detect_steps", static_cast<std::int64_t>(verdict.steps));
+  put(evidence, "detect_s", job_time_s_ - verdict.since.begin_s);
+  return evidence;
+}
+
+void JobLoop::on_verdict(LoopContext& context) {
+  const Findings findings = watch_.findings();
+  const Verdict verdict = attribute(findings, roles_, job_->cluster);
+  if (verdict.cause == Cause::kNothing) {
+    return;
+  }
+  verdict_ = verdict.sentence;
+  const std::string node = verdict.culprits.empty() ? "" : verdict.culprits.front().node;
+  const std::vector<Evidence> evidence = verdict_evidence(verdict);
+  context.out.event(job_->name, "verdict", node, verdict.sentence, evidence);
+  if (verdict.culprits.empty()) {
+    on_no_culprit(context, verdict);
+    return;
+  }
+  verdict_evidence_ = evidence;
+  on_culprits(context, verdict, findings);
+}
+
+void JobLoop::on_culprits(LoopContext& context, const Verdict& verdict, const Findings& findings) {
+  for (const Culprit& culprit : verdict.culprits) {
+    slow_since_s_.try_emplace(culprit.node, verdict.since.begin_s);
+    recovered_nodes_.erase(culprit.node);
+    for (const RankId rank : culprit.ranks) {
+      double slowdown = culprit.slowdown;
+      if (!culprit.host) {
+        const auto own = std::find_if(findings.ranks.begin(), findings.ranks.end(),
+                                      [&](const auto& found) { return found.rank == rank; });
+        slowdown = own->slowdown;
+      }
+      watch_.blame(rank, slowdown);
+    }
+  }
+  refresh_prediction(context);
+  review_wanted_ = true;
+  last_hold_.clear();
+}
+
+void JobLoop::on_no_culprit(LoopContext& context, const Verdict& verdict) {
+  watch_.accept(verdict.cause == Cause::kHeavyStage ? verdict.stages
+                                                    : std::vector<std::uint32_t>{});
+  DecisionRow row = new_decision(std::string(to_string(verdict.cause)),
+                                 verdict.sentence + "; the plan stays", verdict_evidence(verdict));
+  record(context, row, false);
+}
+
+void JobLoop::on_recovery(LoopContext& context, const std::vector<RankId>& ranks) {
+  std::set<std::string> nodes;
+  for (const RankId rank : ranks) {
+    nodes.insert(job_->cluster.nodes[job_->cluster.node_of(rank).value()].name);
+  }
+  for (const std::string& node : nodes) {
+    if (slowdown(node) > 1.0) {
+      continue;  // Others of its devices are still slow.
+    }
+    slow_since_s_.erase(node);
+    recovered_nodes_.insert(node);
+    verdict_ = fmt::format("node {} computes as fast as its equals again", node);
+    context.out.event(job_->name, "recovery", node, verdict_, {{"node", node}});
+  }
+  verdict_evidence_.clear();
+  put(verdict_evidence_, "node", *nodes.begin());
+  put(verdict_evidence_, "slowdown", slowdown(*nodes.begin()));
+  if (healthy_step_s_ > 0) {
+    put(verdict_evidence_, "healthy_step_s", healthy_step_s_);
+  }
+  refresh_prediction(context);
+  review_wanted_ = true;
+  last_hold_.clear();
+}
+
+void JobLoop::on_trial_step(LoopContext& context, const JobStep& step) {
+  trial_->walls.push_back(step.wall_s);
+  if (trial_->walls.size() >= kTrialSteps) {
+    end_trial(context, median(trial_->walls));
+  }
+}
+
+void JobLoop::end_trial(LoopContext& context, double observed_s) {
+  const Trial trial = *std::exchange(trial_, std::nullopt);
+  const double margin = std::max(kWorse, 3 * watch_.step_sigma());
+  // Another node that got slow meanwhile says nothing about the plan.
+  const bool comparable = !watch_.any_suspect() && trial.before_s > 0;
+  if (comparable && trial.may_roll_back && observed_s > trial.before_s * (1 + margin)) {
+    roll_back(context, trial, observed_s);
+    return;
+  }
+  amend(context, trial.decision, {{"observed_after_s", observed_s}, {"verify", "kept"}});
+  context.out.event(
+      job_->name, "verify", "",
+      fmt::format("plan {} kept: {:.3f} s a step observed, {:.3f} s promised, {:.3f} s before",
+                  active_->epoch, observed_s, trial.promised_s, trial.before_s),
+      {{"observed_after_s", observed_s},
+       {"step_after_s", trial.promised_s},
+       {"step_before_s", trial.before_s}});
+}
+
+void JobLoop::roll_back(LoopContext& context, const Trial& trial, double observed_s) {
+  amend(context, trial.decision, {{"observed_after_s", observed_s}, {"verify", "rolled_back"}});
+  Quarantine& quarantine = quarantine_[trial.nodes];
+  quarantine.until_s =
+      job_time_s_ + kQuarantineS * std::pow(4.0, static_cast<double>(quarantine.times));
+  quarantine.times = std::min(quarantine.times + 1, 4U);
+  const std::string sentence = fmt::format(
+      "plan {} made the step slower: {:.3f} s observed, {:.3f} s before, {:.3f} s promised; going "
+      "back to the former plan, the idea rests for {:.0f} s",
+      active_->epoch, observed_s, trial.before_s, trial.promised_s,
+      quarantine.until_s - job_time_s_);
+  context.out.event(job_->name, "verify", "", sentence, {{"observed_after_s", observed_s}});
+  std::string trouble = obstacle(context, *trial.old);
+  if (trouble.empty()) {
+    trouble = defect(context, *trial.old);
+  }
+  if (!trouble.empty()) {
+    record(context,
+           new_decision("rollback_impossible", sentence + "; impossible now: " + trouble, {}),
+           false);
+    return;
+  }
+  static_cast<void>(begin_switch(context, *trial.old, new_decision("rollback", sentence, {}),
+                                 Trial{}, "rollback", std::nullopt));
+}
+
+}  // namespace tapas::daemon

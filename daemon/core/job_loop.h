@@ -1,0 +1,218 @@
+#pragma once
+
+#include "daemon/core/attribution.h"
+#include "daemon/core/core.h"
+#include "daemon/core/decision.h"
+#include "daemon/core/event.h"
+#include "daemon/core/outbox.h"
+#include "daemon/core/registry.h"
+#include "daemon/core/roles.h"
+#include "daemon/core/step_window.h"
+#include "daemon/core/switch_machine.h"
+#include "daemon/core/watch.h"
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace tapas::daemon {
+
+/// Whether plans may change without an operator, and who said so.
+struct AutoMode {
+  bool on = false;
+  std::string reason;
+};
+
+/// What the loops of all jobs share, for the time of one apply().
+struct LoopContext {
+  const CoreConfig& config;
+  Registry& registry;
+  const std::map<std::string, NodeStateRow>& nodes;
+  AutoMode& auto_mode;
+  Term term;
+  std::uint64_t& last_request;  ///< numbers RequestReplan
+  /// Replies that go out once the write is durable.
+  std::map<std::uint64_t, OperatorReply>& replies;
+  /// What the job did about a drain: (request, sentence).
+  std::vector<std::pair<std::uint64_t, std::string>>& drain_answers;
+  Outbox& out;
+};
+
+/// One job: its plan, its levels, its decisions and its switch.
+class JobLoop {
+ public:
+  JobLoop(std::shared_ptr<const solver::Job> job, RestoredJob restored);
+
+  /// Finishes or undoes what the last run left open; asks for a plan when there is none.
+  void start(LoopContext& context);
+
+  void hello(LoopContext& context, const AgentHello& hello, const Registry::Arrival& arrival);
+  void agent_lost(LoopContext& context, const std::string& node);
+
+  struct Rejection {
+    std::string reason;    ///< fixed word
+    std::string sentence;  ///< empty: counted only
+  };
+  /// Takes a sample that claims to be of this job, sent by `node`.
+  [[nodiscard]] std::optional<Rejection> sample(LoopContext& context, const std::string& node,
+                                                const StepSample& sample);
+  /// Judges the steps that became whole.
+  void judge(LoopContext& context);
+
+  /// False when the vote belongs to no running switch.
+  [[nodiscard]] bool vote(LoopContext& context, const AgentVote& vote);
+  void plan_solved(LoopContext& context, const PlanSolved& solved);
+  void replan_solved(LoopContext& context, const ReplanSolved& solved);
+  void stored(LoopContext& context, const StoreDone& done);
+  void tick(LoopContext& context);
+
+  void operator_replan(LoopContext& context, const OperatorCommand& command, bool dry_run);
+  /// Tries to move the job off a drained node. A sentence when that is settled at once; else the
+  /// answer comes through context.drain_answers.
+  [[nodiscard]] std::optional<std::string> drain(LoopContext& context, std::uint64_t request,
+                                                 const std::string& node);
+
+  [[nodiscard]] const std::shared_ptr<const solver::Job>& job() const { return job_; }
+  [[nodiscard]] const std::shared_ptr<const solver::Plan>& plan() const { return active_; }
+  [[nodiscard]] const std::deque<DecisionRow>& decisions() const { return decisions_; }
+  [[nodiscard]] JobView view(const Registry& registry) const;
+  /// Worst measured slowdown of a node's devices.
+  [[nodiscard]] double slowdown(const std::string& node) const;
+
+ private:
+  /// A replan on its way through the solver.
+  struct Ask {
+    Trigger trigger = Trigger::kCulprit;
+    Epoch base;  ///< active plan it started from
+    std::uint64_t operator_request = 0;
+    std::string who;
+    bool dry_run = false;
+    std::string drained;
+  };
+  /// A new plan on trial.
+  struct Trial {
+    std::uint64_t decision = 0;
+    std::shared_ptr<const solver::Plan> old;
+    std::set<std::string> nodes;  ///< the switch was for
+    double before_s = 0;
+    double promised_s = 0;
+    bool may_roll_back = false;
+    std::vector<double> walls;
+  };
+  struct PastSwitch {
+    double time_s = 0;
+    std::set<std::string> nodes;
+  };
+  struct Quarantine {
+    double until_s = 0;
+    std::uint32_t times = 0;
+  };
+
+  // job_loop.cc
+  [[nodiscard]] std::optional<Rejection> implausible(const std::string& node,
+                                                     const StepSample& sample) const;
+  [[nodiscard]] bool follows_session(LoopContext& context, const StepSample& sample);
+  void adopt(std::shared_ptr<const solver::Plan> plan);
+  void send_active(LoopContext& context, const std::string& node) const;
+
+  // job_judge.cc
+  void on_step(LoopContext& context, const JobStep& step);
+  void learn_healthy(LoopContext& context);
+  void on_verdict(LoopContext& context);
+  void on_culprits(LoopContext& context, const Verdict& verdict, const Findings& findings);
+  void on_no_culprit(LoopContext& context, const Verdict& verdict);
+  void on_recovery(LoopContext& context, const std::vector<RankId>& ranks);
+  void on_trial_step(LoopContext& context, const JobStep& step);
+  void end_trial(LoopContext& context, double observed_s);
+  void roll_back(LoopContext& context, const Trial& trial, double observed_s);
+  [[nodiscard]] std::vector<Evidence> verdict_evidence(const Verdict& verdict) const;
+
+  // job_switch.cc
+  void review(LoopContext& context);
+  void ask(LoopContext& context, Ask ask);
+  [[nodiscard]] solver::ClusterState cluster_state(const LoopContext& context) const;
+  void refresh_prediction(const LoopContext& context);
+  [[nodiscard]] std::set<std::string> blamed_nodes() const;
+  [[nodiscard]] std::string cause(const Ask& ask) const;
+  [[nodiscard]] Circumstances circumstances(const LoopContext& context, const Ask& ask,
+                                            const Result<solver::Proposal>& proposal) const;
+  [[nodiscard]] std::string obstacle(const LoopContext& context, const solver::Plan& plan) const;
+  [[nodiscard]] std::string defect(const LoopContext& context, const solver::Plan& plan) const;
+  [[nodiscard]] std::vector<Evidence> proposal_evidence(const LoopContext& context, const Ask& ask,
+                                                        const ReplanSolved& solved) const;
+  void decide(LoopContext& context, const Ask& ask, const ReplanSolved& solved);
+  void answer(LoopContext& context, const Ask& ask, const Choice& choice,
+              const ReplanSolved& solved, std::uint64_t write);
+  /// Starts the switch that `decision` stands for; returns the write that makes it durable.
+  std::uint64_t begin_switch(LoopContext& context, solver::Plan plan, DecisionRow decision,
+                             Trial trial, const std::string& trigger,
+                             std::optional<OperatorRow> operator_row);
+  void on_outcome(LoopContext& context, SwitchMachine::Outcome outcome);
+  void on_commit_decided(LoopContext& context);
+  void on_aborted(LoopContext& context);
+  [[nodiscard]] SwitchMachine::Env env(LoopContext& context) const;
+  DecisionRow new_decision(std::string code, std::string sentence, std::vector<Evidence> evidence);
+  void record(LoopContext& context, const DecisionRow& row, bool stored_elsewhere);
+  void amend(LoopContext& context, std::uint64_t decision, const std::vector<Evidence>& evidence);
+  [[nodiscard]] std::size_t recent_switches(const std::set<std::string>& nodes) const;
+  [[nodiscard]] double cooldown_left_s(const LoopContext& context,
+                                       const std::set<std::string>& nodes) const;
+
+  const std::shared_ptr<const solver::Job> job_;
+  RestoredJob restored_;  ///< until start()
+  Epoch highest_epoch_;
+  std::uint64_t last_decision_ = 0;
+
+  std::shared_ptr<const solver::Plan> active_;
+  std::shared_ptr<const solver::Plan> first_plan_;  ///< solved, on its way into the store
+  std::uint64_t first_plan_write_ = 0;
+  std::string no_plan_reason_;
+  Roles roles_;
+
+  std::uint64_t session_ = 0;
+  std::uint64_t next_session_ = 0;  ///< seen from some ranks, not yet from most
+  std::set<RankId> next_session_ranks_;
+  StepWindow window_;
+  Watch watch_;
+  double job_time_s_ = 0;   ///< end of the last plain step
+  double steps_per_s_ = 0;  ///< on the steady clock, which deadlines and messages live by
+  std::uint64_t paced_step_ = 0;
+  std::chrono::nanoseconds paced_at_{0};
+
+  double healthy_step_s_ = 0;
+  Epoch healthy_epoch_;  ///< plan that it was learnt under
+  double calibration_ = 1.0;
+  double predicted_step_s_ = 0;
+  double bound_step_s_ = 0;
+
+  std::string verdict_ = "no verdict yet";
+  std::vector<Evidence> verdict_evidence_;
+  std::map<std::string, double> slow_since_s_;  ///< culprit node -> job time
+  std::set<std::string> recovered_nodes_;       ///< since the last switch
+
+  bool review_wanted_ = false;
+  double review_at_s_ = 0;  ///< job time; 0 = nothing to come back to
+  std::string last_hold_;   ///< code and nodes of the last decision to hold, to say it once
+  std::map<std::uint64_t, Ask> asks_;
+
+  SwitchMachine switch_;
+  std::uint64_t switch_decision_ = 0;
+  std::optional<Trial> next_trial_;  ///< of the running switch
+  std::optional<Trial> trial_;
+  std::uint32_t aborted_in_a_row_ = 0;
+  std::uint32_t margin_doublings_ = 0;
+  std::deque<PastSwitch> past_switches_;  ///< automatic ones
+  std::map<std::set<std::string>, Quarantine> quarantine_;
+  std::deque<DecisionRow> decisions_;  ///< newest first
+};
+
+/// Puts or replaces one piece of evidence.
+void put(std::vector<Evidence>& evidence, std::string key,
+         std::variant<double, std::int64_t, std::string> value);
+
+}  // namespace tapas::daemon

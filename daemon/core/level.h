@@ -1,0 +1,104 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace tapas::daemon {
+
+/// When and on which step something began, in the job's own time.
+struct StepStamp {
+  std::uint64_t step = 0;
+  double begin_s = 0;
+};
+
+/// How much deviation counts, from a job's noise. All in natural-log units: 0.05 is about 5 %.
+struct Sensitivity {
+  double slack = 0;  ///< deviation that never adds up to an alarm
+  double clip = 0;   ///< one step counts as at most this
+  double alarm = 0;  ///< accumulated deviation beyond the slack that raises the alarm
+
+  /// `sigma` is the noise of one step; even clear deviations need `steps` steps, so `steps` - 1
+  /// spikes in a row never alarm.
+  [[nodiscard]] static Sensitivity of(double sigma, std::uint32_t steps);
+};
+
+/// Noise of one step from differences between consecutive steps: needs no baseline and is not
+/// moved by a lasting shift. Log units.
+class NoiseEstimate {
+ public:
+  /// `typical_difference`: median over ranks (or one value) of |x[t] - x[t-1]|.
+  void add(double typical_difference);
+  void restart() { count_ = 0; }
+  [[nodiscard]] double sigma() const { return sigma_; }
+
+ private:
+  double sigma_ = 0;
+  std::uint32_t count_ = 0;
+};
+
+/// Streaming change detection on one series of log ratios: a rank's compute against its equals, a
+/// stage's against the job, the job's step time. Constant memory.
+///
+/// Learns a baseline, then accumulates what exceeds it (CUSUM). The baseline is frozen soon, so a
+/// slow drift cannot pull it along. Once blamed, the series is watched for the way back.
+class Level {
+ public:
+  /// A baseline further from zero than `max_offset` is not believed: who is that slow from the
+  /// start is slow.
+  Level(std::uint32_t learn_steps, double max_offset)
+      : learn_steps_(learn_steps), max_offset_(max_offset) {}
+
+  /// New session or new work: learn again. A blame and the baseline it refers to stay.
+  void restart();
+  void observe(double value, const Sensitivity& sensitivity, const StepStamp& stamp);
+
+  [[nodiscard]] bool learning() const { return seen_ < learn_steps_; }
+  [[nodiscard]] double baseline() const { return baseline_; }
+  /// Not blamed, and the alarm level is reached.
+  [[nodiscard]] bool alarmed() const { return alarmed_; }
+  /// The alarm is no run of spikes: the latest values lie above the slack, too.
+  [[nodiscard]] bool holds(const Sensitivity& sensitivity) const;
+  /// Latest deviation from the baseline, robust (median of up to eight steps since the change).
+  [[nodiscard]] double deviation() const;
+  /// First step of the present deviation and how many steps ago it began.
+  [[nodiscard]] const StepStamp& since() const { return since_; }
+  [[nodiscard]] std::uint32_t run() const { return run_; }
+
+  /// Takes deviation() as the level of a culprit.
+  void blame();
+  /// The same with a given level; the ring of values is kept.
+  void blame(double level);
+  void clear();
+  /// Forgets the alarm, not the baseline: it did not hold.
+  void dismiss();
+  [[nodiscard]] bool blamed() const { return blamed_; }
+  /// Deviation of the blamed series from its baseline; 0 when not blamed.
+  [[nodiscard]] double level() const { return blamed_ ? level_ : 0; }
+  /// Blamed, but back at the baseline.
+  [[nodiscard]] bool recovered() const { return recovered_; }
+  /// Blamed, and the level is another one than when it was blamed.
+  [[nodiscard]] bool moved(const Sensitivity& sensitivity) const;
+
+ private:
+  static constexpr std::size_t kRing = 8;
+  /// Lower median of the last `count` values.
+  [[nodiscard]] double recent(std::size_t count) const;
+
+  std::uint32_t learn_steps_;
+  double max_offset_;
+  std::uint32_t seen_ = 0;
+  double baseline_ = 0;
+  std::array<double, kRing> ring_{};  ///< raw values
+  std::size_t ring_size_ = 0;
+  std::size_t ring_next_ = 0;
+  double accumulated_ = 0;
+  std::uint32_t run_ = 0;
+  StepStamp since_;
+  bool alarmed_ = false;
+  bool blamed_ = false;
+  bool recovered_ = false;
+  double level_ = 0;
+};
+
+}  // namespace tapas::daemon

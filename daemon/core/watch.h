@@ -1,0 +1,138 @@
+#pragma once
+
+#include "base/ids.h"
+#include "daemon/core/level.h"
+#include "daemon/core/roles.h"
+#include "daemon/core/step_window.h"
+#include "solver/model/cluster_state.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace tapas::daemon {
+
+/// One plain step of the whole job.
+struct JobStep {
+  std::uint64_t step = 0;
+  double wall_s = 0;   ///< median over ranks
+  double begin_s = 0;  ///< job time
+  double end_s = 0;
+};
+
+/// A rank or stage found slow, or the job's step time.
+struct Deviation {
+  double slowdown = 1;  ///< 1.6 = takes 1.6 times as long
+  StepStamp since;
+  std::uint32_t steps = 0;  ///< since then
+};
+struct RankDeviation : Deviation {
+  RankId rank;
+  std::uint32_t compared = 0;  ///< equals it was compared with
+};
+struct StageDeviation : Deviation {
+  std::uint32_t stage = 0;
+};
+/// All that deviates at one moment; what attribute() turns into a verdict.
+struct Findings {
+  std::vector<RankDeviation> ranks;
+  std::vector<StageDeviation> stages;
+  std::optional<Deviation> job;  ///< step time
+  double compute_ratio = 1;      ///< median compute against what it was while learning
+  bool compute_known = true;     ///< false: the ranks report wall times only
+  std::uint32_t reporting = 0;
+  std::uint32_t expected = 0;
+};
+
+/// Waits a few steps after something began, so that what belongs together is seen together.
+class Settle {
+ public:
+  /// Once per step; true once, when the wait is over.
+  bool tick(bool begun);
+  void reset() { age_ = 0; }
+  [[nodiscard]] bool waiting() const { return age_ > 0; }
+
+ private:
+  std::uint32_t age_ = 0;
+};
+
+/// The levels of one job. Compute time is judged among equals only; wall time and waiting never
+/// point at a rank, as the slow one waits least and everybody's step takes as long as its.
+class Watch {
+ public:
+  explicit Watch(std::uint32_t ranks);
+
+  /// A new epoch: ranks whose work changed learn again, blames stay.
+  void follow(const Roles& roles);
+  /// The job's processes were started anew: all learn again, blames stay with their devices.
+  void new_session();
+  /// Another device sits in the slot.
+  void forget(RankId rank);
+
+  /// Judges a whole step; nothing for a step that is no plain training step (flags, too few ranks).
+  std::optional<JobStep> observe(const WholeStep& step);
+
+  /// True once, a few steps after something began to deviate: time for a verdict.
+  [[nodiscard]] bool verdict_due() const { return due_; }
+  /// What deviates and holds; dismisses alarms that do not.
+  [[nodiscard]] Findings findings();
+
+  void blame(RankId rank, double slowdown);
+  /// No node is to blame: what deviates now is taken for the work's own, the stages' and the
+  /// step's return is still noticed.
+  void accept(const std::vector<std::uint32_t>& stages);
+  /// Culprits back at their baseline, once the other devices of a node had time to join; cleared.
+  [[nodiscard]] std::vector<RankId> take_recovered();
+  [[nodiscard]] bool take_job_recovered();
+  [[nodiscard]] std::vector<std::uint32_t> take_recovered_stages();
+  /// Culprits whose level changed; the new level is taken over.
+  [[nodiscard]] std::vector<RankId> take_moved();
+
+  /// A rank that the plan uses is slow.
+  [[nodiscard]] bool any_blamed() const;
+  [[nodiscard]] bool any_suspect() const { return alarm_.waiting() || due_; }
+  [[nodiscard]] bool learning() const { return wall_.learning(); }
+  /// Measured slowdowns of all culprits, with a role or without; everybody else counts as healthy.
+  [[nodiscard]] std::vector<double> slowdowns() const;
+  [[nodiscard]] double slowdown(RankId rank) const;
+  /// Robust step time lately; 0 = none yet.
+  [[nodiscard]] double recent_step_s() const;
+  /// Step time learnt under this epoch; 0 while learning.
+  [[nodiscard]] double learnt_step_s() const;
+  /// Noise of the job's step time, log units.
+  [[nodiscard]] double step_sigma() const { return wall_noise_.sigma(); }
+
+ private:
+  void observe_compute(const WholeStep& step, const StepStamp& stamp);
+  void observe_stages(const StepStamp& stamp);
+  void observe_wall(double wall_s, const StepStamp& stamp);
+  void settle();
+  [[nodiscard]] Sensitivity rank_sensitivity() const;
+  [[nodiscard]] Sensitivity wall_sensitivity() const;
+
+  Roles roles_;
+  std::vector<Level> ranks_;
+  std::vector<double> previous_;  ///< last log ratio per rank, NaN = none
+  std::vector<Level> stages_;
+  Level wall_;
+  Level compute_;  ///< median compute of the job, absolute
+  NoiseEstimate rank_noise_;
+  NoiseEstimate wall_noise_;
+  std::vector<double> walls_;  ///< last few, oldest first
+  double previous_wall_ = 0;
+  Settle alarm_;
+  Settle recovery_;
+  Settle move_;
+  bool due_ = false;
+  bool recovery_due_ = false;
+  bool move_due_ = false;
+  std::uint32_t reporting_ = 0;
+  bool compute_known_ = true;
+
+  // Scratch of one step.
+  std::vector<double> log_ratio_;  ///< per rank, NaN = not reported
+  std::vector<double> stage_median_;
+  double job_median_ = 0;
+};
+
+}  // namespace tapas::daemon
