@@ -1,0 +1,68 @@
+#pragma once
+
+#include "agent/twin/node_agent.h"
+#include "agent/twin/virtual_job.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "solver/model/job.h"
+
+#include <zmq.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tapas::twin {
+
+/// The agents of a cluster's nodes, between the daemon and the virtual job. One thread.
+class Fleet {
+ public:
+  struct Options {
+    std::string endpoint;                ///< of the daemon
+    std::string server_key;              ///< Z85, public
+    std::vector<std::string> node_keys;  ///< Z85, secret, per NodeId
+    std::uint64_t start_ns = 0;  ///< wall clock at the start: job time 0, and makes ids unique
+    std::uint64_t seed = 1;
+  };
+
+  /// `model` and `job` must outlive this.
+  Fleet(const solver::Job& model, VirtualJob& job, Options options);
+
+  /// Starts the node's agent, again after kill(). kConflict when it runs.
+  [[nodiscard]] Result<void> start(NodeId node, agent::TimePoint now);
+  /// Its ranks train on; their records are lost and counted.
+  void kill(NodeId node);
+
+  /// Waits for a message, for `fds` to become readable, or until `wait_s` are over.
+  void wait(double wait_s, const std::vector<int>& fds);
+  /// Moves messages, orders and answers.
+  void run(agent::TimePoint now);
+  /// Hands a step's records to the agents of its ranks.
+  void record(const FinishedStep& step, agent::TimePoint now);
+
+  [[nodiscard]] agent::TimePoint next_wakeup() const;
+  /// Agents that the daemon has welcomed, and those it turned down for good.
+  [[nodiscard]] std::size_t welcome() const;
+  [[nodiscard]] std::size_t rejected() const;
+  [[nodiscard]] std::size_t running() const;
+  [[nodiscard]] std::uint64_t records_sent() const;
+  [[nodiscard]] std::uint64_t records_dropped() const;
+
+ private:
+  void pass_orders(NodeAgent& agent);
+  [[nodiscard]] std::size_t count(const std::function<bool(const NodeAgent&)>& is) const;
+
+  const solver::Job& model_;
+  VirtualJob& job_;
+  const Options options_;
+  std::uint64_t session_;
+  std::uint64_t starts_ = 0;
+  std::uint64_t sent_before_ = 0;   ///< by agents killed since
+  std::uint64_t lost_records_ = 0;  ///< of killed agents
+  zmq::context_t context_;
+  std::vector<std::unique_ptr<NodeAgent>> agents_;  ///< per NodeId, null = killed
+};
+
+}  // namespace tapas::twin
