@@ -173,7 +173,9 @@ void NodeAgent::act() {
       }
     } else if (const auto* notice = std::get_if<agent::Notice>(&action)) {
       if (notice->warning) {
-        log::warning_limited("twin", notice->key, link_.node + ": " + notice->text);
+        // "rank-17" and "rank-18" share a line: a cluster has too many ranks for one each.
+        const std::string kind = notice->key.substr(0, notice->key.find('-'));
+        log::warning_limited("twin", kind, link_.node + ": " + notice->text);
       }
     } else {
       orders_.push_back(std::move(action));
