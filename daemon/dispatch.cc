@@ -4,17 +4,26 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
 namespace tapas::daemon {
 namespace {
 
+bool wants_attention(const std::string& kind) {
+  constexpr std::array<std::string_view, 4> kKinds = {"agent_lost", "plan_failed", "store_failed",
+                                                      "switch_aborted"};
+  return std::find(kKinds.begin(), kKinds.end(), kind) != kKinds.end();
+}
+
 void log_event(const EventRow& row) {
   const std::string job = row.job.empty() ? "" : " job=" + row.job;
   const std::string node = row.node.empty() ? "" : " node=" + row.node;
-  log::write(row.kind == "error" ? log::Level::kWarning : log::Level::kInfo, "core",
+  log::write(wants_attention(row.kind) ? log::Level::kWarning : log::Level::kInfo, "core",
              fmt::format("{} (event={}{}{})", row.sentence, row.kind, job, node));
 }
 

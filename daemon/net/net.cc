@@ -39,7 +39,7 @@ struct Peer {
   std::uint64_t sequence = 0;
 };
 
-struct Received {
+struct Incoming {
   std::string routing_id;
   std::string user;  // node that the key belongs to
   std::string address;
@@ -77,10 +77,10 @@ struct Net::Impl {
   bool send_frames(const std::string& node, const std::string& routing_id,
                    const wire::Frames& frames);
   void read_batch();
-  bool receive(Received& out);
-  void handle(const Received& message, std::vector<Event>& events);
+  bool receive(Incoming& out);
+  void handle(const Incoming& message, std::vector<Event>& events);
   void ask_for_hello(const std::string& node, const std::string& routing_id);
-  void reject(const Received& message, std::string_view reason, std::string_view sentence);
+  void reject(const Incoming& message, std::string_view reason, std::string_view sentence);
   void ring() const {
     const std::uint64_t one = 1;
     static_cast<void>(::write(wake, &one, sizeof one));
@@ -285,7 +285,7 @@ bool Net::Impl::send_frames(const std::string& node, const std::string& routing_
 
 void Net::Impl::read_batch() {
   std::vector<Event> events;
-  Received message;
+  Incoming message;
   for (std::size_t i = 0; i < kBatchMessages && receive(message); ++i) {
     handle(message, events);
   }
@@ -296,7 +296,7 @@ void Net::Impl::read_batch() {
 }
 
 /// Takes one message off the socket, whatever its size; keeps no more frames than can be legal.
-bool Net::Impl::receive(Received& out) {
+bool Net::Impl::receive(Incoming& out) {
   zmq::message_t part;
   if (!router.recv(part, zmq::recv_flags::dontwait)) {
     return false;
@@ -320,7 +320,7 @@ bool Net::Impl::receive(Received& out) {
   return true;
 }
 
-void Net::Impl::handle(const Received& message, std::vector<Event>& events) {
+void Net::Impl::handle(const Incoming& message, std::vector<Event>& events) {
   {
     const std::lock_guard lock(agents_mutex);
     if (!agents.allows(message.user)) {
@@ -376,7 +376,7 @@ void Net::Impl::ask_for_hello(const std::string& node, const std::string& routin
                    1)));
 }
 
-void Net::Impl::reject(const Received& message, std::string_view reason,
+void Net::Impl::reject(const Incoming& message, std::string_view reason,
                        std::string_view sentence) {
   rejects.add(std::string(reason));
   log::warning_limited(kLog, fmt::format("{} {}", message.user, reason),
