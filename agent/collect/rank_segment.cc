@@ -166,19 +166,13 @@ bool RankSegment::alive() const {
 }
 
 std::size_t RankSegment::read_records(std::vector<std::byte>& out, std::size_t max_records) {
-  const std::uint64_t head = segment_->head.load(std::memory_order_acquire);
-  std::uint64_t tail = segment_->tail.load(std::memory_order_relaxed);
-  if (head - tail > ring_records_) {
-    ++bad_records_;  // Only a broken rank gets there; start again at its position.
-    segment_->tail.store(head, std::memory_order_release);
-    return 0;
+  RecordRing ring(segment_, ring_records_);
+  if (ring.resynchronise()) {
+    ++bad_records_;
   }
-  const auto* ring = reinterpret_cast<const std::byte*>(segment_) + kRingOffset;
   std::size_t taken = 0;
-  for (; tail != head && taken < max_records; ++tail) {
-    // A copy first: the rank could change it between the check and the use.
-    wire::StepRecord record;
-    std::memcpy(&record, ring + (tail % ring_records_) * wire::kRecordBytes, sizeof(record));
+  wire::StepRecord record;  // A copy: the rank could change its own between check and use.
+  while (taken < max_records && ring.pop(record)) {
     const bool ours = record.job == job_hash_ && record.session == session_ &&
                       record.node == node_hash_ && record.rank == rank_;
     const auto bytes = std::as_bytes(std::span(&record, 1));
@@ -189,7 +183,6 @@ std::size_t RankSegment::read_records(std::vector<std::byte>& out, std::size_t m
     out.insert(out.end(), bytes.begin(), bytes.end());
     ++taken;
   }
-  segment_->tail.store(tail, std::memory_order_release);
   return taken;
 }
 

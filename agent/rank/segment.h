@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 /// The memory that one rank and its node's agent share: layout 1, both ends on one host. The rank
@@ -117,5 +118,59 @@ static_assert(sizeof(Segment) == 1088, "a change of the layout needs a new kSegm
 /// The ring starts at the next record boundary after the segment.
 inline constexpr std::size_t kRingOffset =
     (sizeof(Segment) + wire::kRecordBytes - 1) / wire::kRecordBytes * wire::kRecordBytes;
+
+/// One side's view of the ring: the rank pushes, the agent pops. The size is each side's own copy,
+/// as the other one could change what is in the segment.
+class RecordRing {
+ public:
+  RecordRing() = default;
+  RecordRing(Segment* segment, std::uint64_t records)
+      : segment_(segment),
+        slots_(reinterpret_cast<std::byte*>(segment) + kRingOffset),
+        records_(records) {}
+
+  /// False, and the loss counted, when it is full.
+  bool push(const wire::StepRecord& record) {
+    const std::uint64_t head = segment_->head.load(std::memory_order_relaxed);
+    if (head - segment_->tail.load(std::memory_order_acquire) >= records_) {
+      segment_->dropped.fetch_add(1, std::memory_order_relaxed);
+      return false;
+    }
+    std::memcpy(slot(head), &record, sizeof(record));
+    segment_->head.store(head + 1, std::memory_order_release);
+    return true;
+  }
+
+  /// False when there is none.
+  bool pop(wire::StepRecord& record) {
+    const std::uint64_t tail = segment_->tail.load(std::memory_order_relaxed);
+    if (segment_->head.load(std::memory_order_acquire) == tail) {
+      return false;
+    }
+    std::memcpy(&record, slot(tail), sizeof(record));
+    segment_->tail.store(tail + 1, std::memory_order_release);
+    return true;
+  }
+
+  /// Goes on at the rank's position when that is further than a ring away, which only a broken rank
+  /// gets to. True when it did.
+  bool resynchronise() {
+    const std::uint64_t head = segment_->head.load(std::memory_order_acquire);
+    if (head - segment_->tail.load(std::memory_order_relaxed) <= records_) {
+      return false;
+    }
+    segment_->tail.store(head, std::memory_order_release);
+    return true;
+  }
+
+ private:
+  [[nodiscard]] std::byte* slot(std::uint64_t position) const {
+    return slots_ + position % records_ * wire::kRecordBytes;
+  }
+
+  Segment* segment_ = nullptr;
+  std::byte* slots_ = nullptr;
+  std::uint64_t records_ = 1;
+};
 
 }  // namespace tapas::agent

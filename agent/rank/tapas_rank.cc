@@ -21,6 +21,7 @@
 
 // Only libc at run time: this lives inside other people's processes.
 
+using tapas::agent::RecordRing;
 using tapas::agent::Segment;
 using tapas::agent::SegmentCommand;
 using tapas::agent::SegmentReply;
@@ -28,6 +29,7 @@ using tapas::wire::StepRecord;
 
 struct tapas_rank {
   Segment* segment = nullptr;
+  RecordRing ring;
   std::size_t mapped_bytes = 0;
   int fd = -1;
   std::uint64_t commands_seen = 0;
@@ -38,11 +40,6 @@ struct tapas_rank {
 };
 
 namespace {
-
-StepRecord* ring_of(Segment* segment) {
-  return reinterpret_cast<StepRecord*>(reinterpret_cast<std::byte*>(segment) +
-                                       tapas::agent::kRingOffset);
-}
 
 struct flock whole_file(short type) {
   struct flock lock = {};
@@ -128,6 +125,7 @@ int create(tapas_rank& rank, const tapas_rank_options& options) {
   }
   if (error == 0) {
     rank.segment = new (memory) Segment;
+    rank.ring = RecordRing(rank.segment, ring);
     fill(*rank.segment, options, ring, nonce);
     struct flock lock = whole_file(F_WRLCK);
     const bool named = ::fcntl(rank.fd, F_SETLK, &lock) == 0 && ::rename(fresh, rank.path) == 0;
@@ -219,14 +217,6 @@ int tapas_rank_record(tapas_rank* rank, const tapas_step_record* record) {
   if (rank == nullptr || record == nullptr) {
     return 0;
   }
-  Segment& segment = *rank->segment;
-  const std::uint64_t head = segment.head.load(std::memory_order_relaxed);
-  const std::uint64_t tail = segment.tail.load(std::memory_order_acquire);
-  const std::uint64_t ring = (rank->mapped_bytes - tapas::agent::kRingOffset) / sizeof(StepRecord);
-  if (head - tail >= ring) {
-    segment.dropped.fetch_add(1, std::memory_order_relaxed);
-    return 0;
-  }
   StepRecord& out = rank->record;
   out.flags = record->flags & tapas::wire::kKnownStepFlags;
   out.epoch = rank->state.active_epoch;
@@ -243,9 +233,7 @@ int tapas_rank_record(tapas_rank* rank, const tapas_step_record* record) {
   out.dp_collective_us = record->dp_collective_us;
   out.bytes_moved = record->bytes_moved;
   out.work_tokens = record->work_tokens;
-  std::memcpy(ring_of(&segment) + head % ring, &out, sizeof(out));
-  segment.head.store(head + 1, std::memory_order_release);
-  return 1;
+  return rank->ring.push(out) ? 1 : 0;
 }
 
 int tapas_rank_poll(tapas_rank* rank, tapas_command* command) {
