@@ -11,7 +11,7 @@ case ${2:-} in
   *) echo "$usage" >&2; exit 2 ;;
 esac
 
-readonly slow_node=a800-037 slowdown=1.6 speed=70 allowed_ratio=1.10
+readonly slow_index=37 slowdown=1.6 speed=70 allowed_ratio=1.10
 job=$(cd "$(dirname "$0")/.." && pwd)/config/examples/gpt3-175b-a800-1024.json
 dir=$(mktemp -d /tmp/tapas-demo.XXXXXX)  # short: the socket's path has to fit into 107 bytes
 export TAPAS_SOCKET=$dir/tapasd.sock
@@ -84,6 +84,7 @@ tapasctl solve "$job" --out "$dir/plan.json" >"$dir/solve.txt" 2>"$dir/solve.err
 indent <"$dir/solve.txt"
 tapasctl plan check "$dir/plan.json" --job "$job" 2>&1 | tail -1 | indent
 mapfile -t nodes < <(jq -r '.placement[][].node' "$dir/plan.json" | sort -u)
+slow_node=${nodes[$slow_index]}
 
 step "Keys for ${#nodes[@]} nodes; tapasd starts and holds the plan"
 mkdir "$dir/agents" "$dir/keys" "$dir/state"

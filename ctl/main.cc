@@ -1,3 +1,4 @@
+#include "ctl/table.h"
 #include "ctl/verbs.h"
 
 #include <CLI/App.hpp>
@@ -7,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -24,7 +26,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "tapasctl " TAPAS_VERSION);
   app.footer(
       "Exit codes: 0 ok, 1 refused or failed, 2 usage, 3 daemon unreachable, 4 conflict, 5 not "
-      "found,\n6 timed out (outcome unknown). `tapasctl VERB --help` shows examples.");
+      "found,\n6 timed out (outcome unknown). `tapasctl VERB --help` shows examples.\n");
   add_socket_option(app, context);
   tapas::ctl::add_status(app, context);
   tapas::ctl::add_explain(app, context);
@@ -42,6 +44,12 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    const std::vector<std::string> unknown = app.remaining();
+    if (app.get_subcommands().empty() && !unknown.empty()) {
+      tapas::ctl::say("tapasctl: no verb \"" + tapas::ctl::printable(unknown.front()) +
+                      "\"; `tapasctl --help` lists them");
+      return static_cast<int>(Exit::kUsage);
+    }
     // CLI11 prints help and messages; its own exit codes (105 and so on) mean nothing to a script.
     return app.exit(error) == 0 ? 0 : static_cast<int>(Exit::kUsage);
   }

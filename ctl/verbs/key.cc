@@ -82,6 +82,7 @@ void add_key(CLI::App& app, Context& context) {
                                       "Make the key pairs that daemon and agents know each "
                                       "other by");
   verb->require_subcommand(1);
+  verb->footer("Example:\n  tapasctl key new server --dir /etc/tapas");
   CLI::App* create = verb->add_subcommand("new", "Write DIR/NAME.key (secret) and DIR/NAME.pub");
   create->footer(
       "Examples:\n  tapasctl key new server --dir /etc/tapas/keys\n"

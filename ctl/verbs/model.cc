@@ -43,6 +43,7 @@ Result<Exit> build_model(const ModelOptions& options) {
 void add_model(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("model", "Write the graph of a known kind of model");
   verb->require_subcommand(1);
+  verb->footer("Example:\n  tapasctl model gpt --help");
   CLI::App* gpt = verb->add_subcommand("gpt", "A GPT-style decoder from its architecture numbers");
   gpt->footer(
       "Example (GPT-3 175B):\n  tapasctl model gpt --name gpt3-175b --layers 96 --hidden 12288 "

@@ -191,6 +191,9 @@ Result<Exit> show_history(const Context& context, const PlanOptions& options) {
 void add_plan(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("plan", "Show, compare and check plans");
   verb->require_subcommand(1);
+  verb->footer(
+      "Examples:\n  tapasctl plan show\n  tapasctl plan diff 1 2\n"
+      "  tapasctl plan check plan.json --job job.json");
   auto options = std::make_shared<PlanOptions>();
   const auto runs = [&context, options](CLI::App* choice, Result<Exit> (*action)(
                                                               const Context&, const PlanOptions&)) {

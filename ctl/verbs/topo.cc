@@ -77,6 +77,7 @@ std::string to_text(const solver::NcclTopo& topo) {
 void add_topo(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("topo", "Read a node's topology as NCCL dumped it");
   verb->require_subcommand(1);
+  verb->footer("Example:\n  tapasctl topo show topo.xml");
   CLI::App* show = verb->add_subcommand("show", "GPUs, NICs, links and what is near what");
   show->footer(
       "Examples:\n  tapasctl topo show topo.xml\n"
