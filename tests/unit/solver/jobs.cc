@@ -77,4 +77,92 @@ Job small_job(std::uint32_t blocks, std::uint32_t nodes, std::uint32_t devices,
                 a800_cluster(nodes, devices), global_batch);
 }
 
+Job uneven_job(std::uint64_t seed, std::uint32_t layers, std::uint32_t nodes, std::uint32_t devices,
+               std::uint32_t global_batch) {
+  Draw draw(seed);
+  Job job;
+  job.name = "uneven";
+  job.cluster = a800_cluster(nodes, devices);
+  job.global_batch = global_batch;
+  Graph& graph = job.graph;
+  graph.name = "uneven";
+  const auto add = [&](OpNode op) {
+    op.id = static_cast<std::uint32_t>(graph.nodes.size());
+    op.bwd_flops = 2 * op.fwd_flops;
+    if (op.id > 0) {
+      const OpNode& before = graph.nodes.back();
+      graph.edges.push_back({before.id, op.id, before.out_bytes, "bf16"});
+    }
+    graph.nodes.push_back(std::move(op));
+  };
+  for (std::uint32_t l = 0; l < layers; ++l) {
+    const double boundary = 8e6;
+    add({.name = "norm",
+         .kind = OpKind::kNorm,
+         .layer = l,
+         .param_bytes = 1e4,
+         .act_bytes = boundary,
+         .out_bytes = boundary});
+    add({.name = "up",
+         .kind = OpKind::kColumnParallelLinear,
+         .layer = l,
+         .fwd_flops = draw.between(2e11, 2e12),
+         .param_bytes = draw.between(5e7, 3e8),
+         .act_bytes = draw.between(1e7, 2e8),
+         .work_bytes = draw.between(1e6, 1e8),
+         .out_bytes = 2 * boundary});
+    add({.name = "down",
+         .kind = OpKind::kRowParallelLinear,
+         .layer = l,
+         .fwd_flops = draw.between(2e11, 2e12),
+         .param_bytes = draw.between(5e7, 3e8),
+         .act_bytes = draw.between(1e7, 4e8),
+         .out_bytes = boundary});
+  }
+  return job;
+}
+
+void for_each_cut(std::uint32_t layers, std::uint32_t stages,
+                  const std::function<void(const std::vector<std::uint32_t>&)>& visit) {
+  std::vector<std::uint32_t> cuts{0};
+  const std::function<void()> extend = [&] {
+    if (cuts.size() == stages) {
+      visit(cuts);
+      return;
+    }
+    const auto left = static_cast<std::uint32_t>(stages - cuts.size());
+    for (std::uint32_t next = cuts.back() + 1; next + left <= layers; ++next) {
+      cuts.push_back(next);
+      extend();
+      cuts.pop_back();
+    }
+  };
+  extend();
+}
+
+Plan simple_plan(const Job& job, const std::vector<std::uint32_t>& cuts, std::uint32_t replicas,
+                 std::uint16_t width) {
+  Plan plan;
+  plan.job = job.name;
+  plan.schedule = job.schedule;
+  plan.pp_splits = cuts;
+  plan.tp_width.assign(job.graph.layer_count(), width);
+  plan.checkpoint.assign(job.graph.layer_count(), false);
+  const std::uint32_t groups = job.cluster.node_types[0].devices / width;
+  const std::uint32_t total = job.total_microbatches();
+  std::uint32_t slot = 0;
+  for (std::uint32_t r = 0; r < replicas; ++r) {
+    plan.microbatches.push_back(total / replicas + (r < total % replicas ? 1 : 0));
+    auto& row = plan.placement.emplace_back();
+    for (std::size_t s = 0; s < cuts.size(); ++s, ++slot) {
+      Position& position = row.emplace_back();
+      position.node = NodeId(slot / groups);
+      for (std::uint16_t d = 0; d < width; ++d) {
+        position.devices.push_back(static_cast<std::uint16_t>(slot % groups * width + d));
+      }
+    }
+  }
+  return plan;
+}
+
 }  // namespace tapas::solver::testing

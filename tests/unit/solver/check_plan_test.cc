@@ -1,0 +1,161 @@
+#include "solver/check/check_plan.h"
+
+#include "jobs.h"
+#include "solver/check/check_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace tapas::solver {
+namespace {
+
+class CheckPlan : public ::testing::Test {
+ protected:
+  Job job = testing::small_job(6, 4, 8, 32);
+  Plan plan = testing::simple_plan(job, {0, 4}, 2, 8);
+
+  void expect_refused(const std::string& words) {
+    const auto found = plan_violations(job, plan);
+    ASSERT_FALSE(found.empty()) << "expected: " << words;
+    std::string all;
+    for (const std::string& sentence : found) {
+      all += sentence + "\n";
+    }
+    EXPECT_NE(all.find(words), std::string::npos) << all;
+    EXPECT_FALSE(check_plan(job, plan).has_value());
+  }
+};
+
+TEST_F(CheckPlan, AcceptsASoundPlan) {
+  EXPECT_EQ(plan_violations(job, plan), std::vector<std::string>{});
+  EXPECT_TRUE(check_plan(job, plan).has_value());
+}
+
+TEST_F(CheckPlan, RefusesAnotherJobsPlan) {
+  plan.job = "other";
+  expect_refused("the plan is for job \"other\"");
+}
+
+TEST_F(CheckPlan, RefusesLayersWithoutAStage) {
+  plan.pp_splits[0] = 1;
+  expect_refused("must start with layer 0");
+}
+
+TEST_F(CheckPlan, RefusesCutsThatDoNotGrow) {
+  plan.pp_splits[1] = 0;
+  expect_refused("does not grow at stage 1");
+}
+
+TEST_F(CheckPlan, RefusesCutsBehindTheModel) {
+  plan.pp_splits[1] = 8;
+  expect_refused("layers 0 to 7");
+}
+
+TEST_F(CheckPlan, RefusesArraysOfTheWrongLength) {
+  plan.checkpoint.pop_back();
+  plan.tp_width.push_back(8);
+  plan.microbatches.push_back(1);
+  plan.placement[1].pop_back();
+  EXPECT_GE(plan_violations(job, plan).size(), 4U);
+  plan = Plan{};
+  EXPECT_FALSE(check_plan(job, plan).has_value());
+}
+
+TEST_F(CheckPlan, RefusesMixedAndWrongTpWidths) {
+  plan.tp_width[2] = 4;
+  expect_refused("mixes TP widths 8 and 4");
+  plan.tp_width.assign(8, 4);
+  expect_refused("has 8 devices for TP width 4");
+  plan.tp_width.assign(8, 0);
+  expect_refused("TP width 0");
+}
+
+TEST_F(CheckPlan, RefusesASequenceWidthThatIsNotTheTpWidth) {
+  plan.sp_width = 2;
+  expect_refused("sp_width is 2");
+}
+
+TEST_F(CheckPlan, RefusesADeviceUsedTwice) {
+  plan.placement[1][1] = plan.placement[0][0];
+  expect_refused("is used by stage 0 of replica 0 and by stage 1 of replica 1");
+}
+
+TEST_F(CheckPlan, RefusesNodesAndDevicesThatDoNotExist) {
+  plan.placement[0][0].node = NodeId(99);
+  expect_refused("on node 99, but the cluster has 4 nodes");
+  plan.placement[0][0].node = NodeId(0);
+  plan.placement[0][0].devices[7] = 8;
+  expect_refused("device 8 of node node000, which has 8");
+}
+
+TEST_F(CheckPlan, RefusesPartOfASpare) {
+  job.cluster.nodes[3].spare = true;
+  EXPECT_TRUE(plan_violations(job, plan).empty()) << "whole spares may run";
+  Plan narrow = testing::simple_plan(job, {0, 4}, 7, 2);
+  plan = narrow;
+  expect_refused("spare node node003 is used with 4 of its 8 devices");
+}
+
+TEST_F(CheckPlan, RefusesStagesAcrossCollectiveLibraries) {
+  job.cluster.device_types.push_back(job.cluster.device_types[0]);
+  job.cluster.device_types[1].name = "910B";
+  job.cluster.device_types[1].collective_library = "hccl";
+  job.cluster.node_types.push_back(job.cluster.node_types[0]);
+  job.cluster.node_types[1].device_type = 1;
+  job.cluster.nodes[3].type = 1;
+  expect_refused("cannot reduce gradients together");
+}
+
+TEST_F(CheckPlan, RefusesMicrobatchesThatDoNotAddUp) {
+  plan.microbatches[0] += 1;
+  expect_refused("microbatches add up to 33");
+  plan.microbatches = {32, 0};
+  expect_refused("replica 1 has no microbatch");
+}
+
+TEST_F(CheckPlan, RefusesWhatTheRuntimeCannotDo) {
+  job.capabilities.microbatch_counts = false;
+  plan.microbatches = {20, 12};
+  expect_refused("needs equal counts");
+  job.capabilities.replica_splits = false;
+  plan.replica_splits = {{}, {0, 3}};
+  expect_refused("replicas are cut differently");
+}
+
+TEST_F(CheckPlan, RefusesAStageThatDoesNotFit) {
+  job.limits.device_memory_bytes = 0.2e9;
+  expect_refused("stage 0 of replica 0 needs");
+}
+
+TEST_F(CheckPlan, JudgesTheCutsOfEachReplica) {
+  // A limit that the equal cut keeps and the lopsided one breaks.
+  const MemoryCheck memory(job);
+  const double most =
+      std::max(memory.stage_bytes(plan, {0, 4}, 2), memory.stage_bytes(plan, {4, 8}, 1));
+  job.limits.device_memory_bytes = 1.01 * most / (1 - job.limits.memory_reserve_ratio);
+  ASSERT_TRUE(plan_violations(job, plan).empty());
+  plan.replica_splits = {{}, {0, 7}};
+  expect_refused("stage 0 of replica 1 needs");
+}
+
+TEST_F(CheckPlan, RefusesTooMuchRecomputation) {
+  plan.checkpoint.assign(8, true);
+  expect_refused("recomputes 33.3 % of its compute, the limit is 15.0 %");
+}
+
+TEST_F(CheckPlan, RefusesPredictionsOutOfLimitsOrReach) {
+  job.limits.step_time_s = 1;
+  plan.predicted.step_time_s = 2;
+  expect_refused("over the limit of 1.000 s");
+  plan.predicted.step_time_s = 1e-6;
+  expect_refused("is impossible");
+}
+
+TEST_F(CheckPlan, RefusesAScheduleThatIsNotTheJobs) {
+  plan.schedule = Schedule::kGpipe;
+  expect_refused("the plan's schedule is gpipe");
+}
+
+}  // namespace
+}  // namespace tapas::solver
