@@ -63,6 +63,55 @@ std::uint32_t recomputed(const PlanView& plan, std::uint32_t first, std::uint32_
   return count;
 }
 
+/// Gathers what differs; the same difference in many replicas or layers is one change.
+class Changes {
+ public:
+  struct Where {
+    std::string_view noun;  ///< "replica"
+    std::uint32_t number = 0;
+    std::string tail;  ///< " stage 5"
+  };
+
+  void note(std::string_view what, const std::string& before, const std::string& after,
+            const Where& where = {"job", 0, ""}) {
+    if (before == after) {
+      return;
+    }
+    for (Group& group : groups_) {
+      if (group.what == what && group.noun == where.noun && group.tail == where.tail &&
+          group.before == before && group.after == after) {
+        group.numbers.push_back(where.number);
+        return;
+      }
+    }
+    groups_.push_back({what, where.noun, where.tail, before, after, {where.number}});
+  }
+
+  [[nodiscard]] std::vector<PlanChange> list() const {
+    std::vector<PlanChange> changes;
+    for (const Group& group : groups_) {
+      const std::string where =
+          group.noun == "job"
+              ? "job"
+              : fmt::format("{}{} {}{}", group.noun, group.numbers.size() == 1 ? "" : "s",
+                            number_ranges(group.numbers), group.tail);
+      changes.push_back({std::string(group.what), where, group.before, group.after});
+    }
+    return changes;
+  }
+
+ private:
+  struct Group {
+    std::string_view what;
+    std::string_view noun;
+    std::string tail;
+    std::string before;
+    std::string after;
+    std::vector<std::uint32_t> numbers;
+  };
+  std::vector<Group> groups_;
+};
+
 std::vector<std::uint32_t> cuts_of(const std::vector<PlanView::Stage>& replica) {
   std::vector<std::uint32_t> cuts;
   cuts.reserve(replica.size());
@@ -206,43 +255,35 @@ std::string plan_text(const PlanView& plan, double memory_cap_bytes) {
 }
 
 std::vector<PlanChange> plan_changes(const PlanView& before, const PlanView& after) {
-  std::vector<PlanChange> changes;
-  const auto note = [&](std::string what, std::string where, std::string old_value,
-                        std::string new_value) {
-    if (old_value != new_value) {
-      changes.push_back(
-          {std::move(what), std::move(where), std::move(old_value), std::move(new_value)});
-    }
+  Changes changes;
+  changes.note("shape", before.shape(), after.shape());
+  changes.note("schedule", before.schedule, after.schedule);
+  changes.note("sp_width", fmt::to_string(before.sp_width), fmt::to_string(after.sp_width));
+  const auto both = [](const auto& a, const auto& b) {
+    return static_cast<std::uint32_t>(std::min(a.size(), b.size()));
   };
-  note("shape", "job", before.shape(), after.shape());
-  note("schedule", "job", before.schedule, after.schedule);
-  note("sp_width", "job", fmt::to_string(before.sp_width), fmt::to_string(after.sp_width));
-
-  for (std::size_t layer = 0; layer < std::min(before.tp_width.size(), after.tp_width.size());
-       ++layer) {
-    note("tp_width", fmt::format("layer {}", layer), fmt::to_string(before.tp_width[layer]),
-         fmt::to_string(after.tp_width[layer]));
+  for (std::uint32_t i = 0; i < both(before.tp_width, after.tp_width); ++i) {
+    changes.note("tp_width", fmt::to_string(before.tp_width[i]), fmt::to_string(after.tp_width[i]),
+                 {"layer", i, ""});
   }
-  for (std::size_t layer = 0; layer < std::min(before.checkpoint.size(), after.checkpoint.size());
-       ++layer) {
-    note("recompute", fmt::format("layer {}", layer), before.checkpoint[layer] ? "yes" : "no",
-         after.checkpoint[layer] ? "yes" : "no");
+  for (std::uint32_t i = 0; i < both(before.checkpoint, after.checkpoint); ++i) {
+    changes.note("recompute", before.checkpoint[i] ? "yes" : "no",
+                 after.checkpoint[i] ? "yes" : "no", {"layer", i, ""});
   }
-  for (std::size_t r = 0; r < std::min(before.microbatches.size(), after.microbatches.size());
-       ++r) {
-    note("microbatches", fmt::format("replica {}", r), fmt::to_string(before.microbatches[r]),
-         fmt::to_string(after.microbatches[r]));
+  for (std::uint32_t r = 0; r < both(before.microbatches, after.microbatches); ++r) {
+    changes.note("microbatches", fmt::to_string(before.microbatches[r]),
+                 fmt::to_string(after.microbatches[r]), {"replica", r, ""});
   }
-  for (std::size_t r = 0; r < std::min(before.replicas.size(), after.replicas.size()); ++r) {
+  for (std::uint32_t r = 0; r < both(before.replicas, after.replicas); ++r) {
     const auto& old_stages = before.replicas[r];
     const auto& new_stages = after.replicas[r];
-    for (std::size_t s = 0; s < std::min(old_stages.size(), new_stages.size()); ++s) {
-      const std::string where = fmt::format("replica {} stage {}", r, s);
-      note("layers", where, old_stages[s].layers(), new_stages[s].layers());
-      note("placement", where, old_stages[s].place, new_stages[s].place);
+    for (std::uint32_t s = 0; s < both(old_stages, new_stages); ++s) {
+      const std::string stage = fmt::format(" stage {}", s);
+      changes.note("layers", old_stages[s].layers(), new_stages[s].layers(), {"replica", r, stage});
+      changes.note("placement", old_stages[s].place, new_stages[s].place, {"replica", r, stage});
     }
   }
-  return changes;
+  return changes.list();
 }
 
 std::string changes_text(const std::vector<PlanChange>& changes) {

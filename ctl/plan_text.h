@@ -47,7 +47,7 @@ struct PlanView {
 
 struct PlanChange {
   std::string what;   ///< "layers", "placement", "recompute", "microbatches", "tp_width", "shape"
-  std::string where;  ///< "replica 3 stage 5", "layer 12"
+  std::string where;  ///< "job", "replicas 0-7 stage 5", "layer 12"
   std::string before;
   std::string after;
 };

@@ -64,7 +64,7 @@ TEST(PlanText, SurvivesAnswersWithMissingOrWrongFields) {
   EXPECT_FALSE(plan_view(json::Value::array()).has_value());
 }
 
-TEST(PlanChanges, ListExactlyWhatTheRuntimeWouldNotice) {
+TEST(PlanChanges, ListWhatTheRuntimeWouldNotice) {
   const json::Value before = small_plan();
   EXPECT_TRUE(plan_changes(view_of(before), view_of(before)).empty());
 
@@ -87,6 +87,18 @@ TEST(PlanChanges, ListExactlyWhatTheRuntimeWouldNotice) {
       "layers replica 1 stage 0 0-2 0-3", "layers replica 1 stage 1 3-5 4-5",
   };
   EXPECT_EQ(lines, expected);
+}
+
+TEST(PlanChanges, SayOnceWhatHappensInManyPlaces) {
+  const json::Value before = small_plan();
+  json::Value after = before;
+  after["pp_splits"] = {0, 2};
+  after["checkpoint"] = {true, true, true, true, true, false};
+  const auto changes = plan_changes(view_of(before), view_of(after));
+  ASSERT_EQ(changes.size(), 3U);
+  EXPECT_EQ(changes[0].where, "layers 1-3");
+  EXPECT_EQ(changes[1].where, "replicas 0-1 stage 0");
+  EXPECT_EQ(changes[2].where, "replicas 0-1 stage 1");
 }
 
 TEST(MovesText, GroupsLayersThatGoTheSameWayAndAddsUp) {
