@@ -1,5 +1,6 @@
 #include "ctl/decision_text.h"
 
+#include "ctl/agents.h"
 #include "ctl/events_text.h"
 #include "ctl/fields.h"
 #include "ctl/table.h"
@@ -43,9 +44,8 @@ struct StepRow {
 constexpr std::array kStepRows{
     StepRow{"healthy_step_s", "healthy"},
     StepRow{"slow_step_s", "slow"},
-    StepRow{"predicted_step_s", "predicted while slow"},
-    StepRow{"step_before_s", "old plan, as predicted"},
-    StepRow{"step_after_s", "after the switch, promised"},
+    StepRow{"step_before_s", "before a switch, predicted"},
+    StepRow{"step_after_s", "after a switch, promised"},
     StepRow{"observed_after_s", "after the switch, observed"},
     StepRow{"lower_bound_s", "bound: no plan is faster"},
 };
@@ -61,7 +61,23 @@ std::string step_table(const json::Value& evidence, std::set<std::string>& shown
                      bound > 0 ? fmt::format("{:.3f}", seconds / bound) : "-"});
     }
   }
+  shown.emplace("after_over_bound_ratio");
   return table.empty() ? "" : "\n" + table.text();
+}
+
+std::string cause_line(const json::Value& evidence, std::set<std::string>& shown) {
+  const std::string node = printable(text_at(evidence, "node"));
+  const double slowdown = number_at(evidence, "slowdown");
+  if (node.empty()) {
+    return "";
+  }
+  shown.insert({"node", "slowdown"});
+  if (!std::isfinite(slowdown)) {
+    return fmt::format("{:<10}  {}\n", "cause", node);
+  }
+  return slowdown < kSlowNode
+             ? fmt::format("{:<10}  {}, back to normal\n", "cause", node)
+             : fmt::format("{:<10}  {}, {:.2f} times as slow\n", "cause", node, slowdown);
 }
 
 /// "  title  part, part, part", with the parts that are known.
@@ -93,13 +109,15 @@ std::string decision_text(const json::Value& decision) {
   out += step_table(evidence, shown);
 
   std::string loop;
-  loop += loop_line(evidence, shown, "cause", {{"node", ""}, {"slowdown", " times as slow"}});
+  loop += cause_line(evidence, shown);
   loop += loop_line(evidence, shown, "detection",
                     {{"detect_steps", " steps"}, {"detect_s", " of job time"}});
   loop += loop_line(evidence, shown, "solve", {{"solve_s", ""}});
-  loop += loop_line(
-      evidence, shown, "switch",
-      {{"switch_s", " of job time"}, {"layers_moved", " layers"}, {"bytes_moved", " moved"}});
+  // Only a decision that led to a switch has something to verify.
+  const bool switched = evidence.contains("verify");
+  loop +=
+      loop_line(evidence, shown, switched ? "switch" : "would move",
+                {{"switch_s", " of job time"}, {"layers_moved", " layers"}, {"bytes_moved", ""}});
   loop += loop_line(evidence, shown, "verify", {{"verify", ""}});
   out += loop.empty() ? "" : "\n" + loop;
 

@@ -129,11 +129,11 @@ until status | jq -e '.jobs[0] | .phase == "watching" and .healthy_step_s > 0' >
   alive $daemon_pid || fail "tapasd stopped: $(tail -1 "$dir/tapasd.log")"
   alive $twin_pid || fail "tapas-twin stopped: $(tail -1 "$dir/twin.log")"
   [ $SECONDS -lt $deadline ] || fail "the healthy level is not learnt after 120 s"
-  progress "$(status | jq -r '"\([.agents[] | select(.connected)] | length) agents, \(.jobs[0].ranks_reporting) ranks, step \(.jobs[0].last_step), \(.jobs[0].phase)"')"
+  progress "$(status | jq -r '"\([.agents[] | select(.connected)] | length) agents, step \(.jobs[0].last_step), \(.jobs[0].phase)"')"
   sleep 0.3
 done
 progress_end
-status | jq -r '"\([.agents[] | select(.connected)] | length) agents, \(.jobs[0].ranks_reporting) ranks report; healthy step \(.jobs[0].healthy_step_s * 100 | round / 100) s at step \(.jobs[0].last_step)"' | indent
+status | jq -r '"\([.agents[] | select(.connected)] | length) agents; healthy step \(.jobs[0].healthy_step_s * 100 | round / 100) s at step \(.jobs[0].last_step)"' | indent
 first_event=$(events_since 0 | jq '.last // 0')
 
 step "Node $slow_node now takes $slowdown times as long to compute"
@@ -141,7 +141,7 @@ echo "slow $slow_node $slowdown" >"$dir/twin.in"
 say "$ echo 'slow $slow_node $slowdown' > twin.in"
 
 step "Verdict, decision, switch, verification: tapasctl events --follow"
-tapasctl events --follow --after "$first_event" > >(indent) 2>/dev/null &
+"$bin/tapasctl" events --follow --after "$first_event" > >(sed -u 's/^/   /') 2>/dev/null &
 follower_pid=$!
 pids+=("$follower_pid")
 deadline=$((SECONDS + 150))

@@ -34,16 +34,26 @@ TEST(DecisionText, ShowsLevelsAgainstTheBoundAndTheLoopsTimes) {
             "STEP TIME                            OVER BOUND\n"
             "healthy                     17.00 s       0.850\n"
             "slow                        25.00 s       1.250\n"
-            "after the switch, promised  20.50 s       1.025\n"
+            "after a switch, promised    20.50 s       1.025\n"
             "after the switch, observed  20.60 s       1.030\n"
             "bound: no plan is faster    20.00 s       1.000\n"
             "\n"
-            "cause       n37, 1.6 times as slow\n"
+            "cause       n37, 1.60 times as slow\n"
             "detection   3 steps, 75.00 s of job time\n"
             "solve       4.0 ms\n"
-            "switch      3.50 s of job time, 2 layers, 51.2 GB moved\n"
+            "switch      3.50 s of job time, 2 layers, 51.2 GB\n"
             "verify      kept\n"
             "numbers     ranks_compared 128\n");
+}
+
+TEST(DecisionText, SaysWhatASwitchWouldHaveMoved) {
+  const std::string text = decision_text(
+      {{"decision", 3},
+       {"reason_code", "gain_too_small"},
+       {"evidence",
+        {{"node", "n37"}, {"slowdown", 1.0}, {"layers_moved", 2}, {"bytes_moved", 51.2e9}}}});
+  EXPECT_NE(text.find("cause       n37, back to normal\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("would move  2 layers, 51.2 GB\n"), std::string::npos) << text;
 }
 
 TEST(DecisionText, NeedsNoEvidenceAtAll) {
