@@ -207,10 +207,12 @@ int run(int argc, char** argv) {
   app.add_option("--config", path, "Configuration file")->capture_default_str();
   app.add_flag("--check-config", check_only, "Check the configuration and its keys, then exit");
   app.footer(
-      "Examples:\n"
-      "  tapas-agent                                run with /etc/tapas/agent.json\n"
-      "  tapas-agent --config agent.json            run with another file\n"
-      "  tapas-agent --check-config                 exit 0 when it is good, 78 when not\n");
+      std::string(
+          "Examples:\n"
+          "  tapas-agent                                run with /etc/tapas/agent.json\n"
+          "  tapas-agent --config agent.json            run with another file\n"
+          "  tapas-agent --check-config                 exit 0 when it is good, 78 when not\n\n") +
+      describe_agent_options());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

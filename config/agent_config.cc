@@ -3,16 +3,40 @@
 #include "base/ids.h"
 #include "base/json/json.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
 #include <filesystem>
+#include <string_view>
 
 namespace tapas {
 
 namespace {
 
 constexpr json::ParseLimits kLimits{.max_bytes = 1U << 20U, .max_depth = 8, .comments = true};
+
+/// The numbers: key, default and bounds, and what --help says.
+struct Option {
+  double AgentConfig::*value;
+  std::string_view key;
+  double fallback;
+  double min;
+  double max;
+  std::string_view help;
+};
+constexpr std::array kOptions = {
+    Option{&AgentConfig::scan_interval_s, "scan_interval_s", 0.5, 0.01, 60.0,
+           "between looks for new and dead ranks"},
+    Option{&AgentConfig::poll_interval_s, "poll_interval_s", 0.02, 0.001, 1.0,
+           "between reads of the ranks' rings"},
+    Option{&AgentConfig::flush_interval_s, "flush_interval_s", 0.2, 0.001, 60.0,
+           "longest wait of a record for its batch"},
+    Option{&AgentConfig::phase_timeout_s, "phase_timeout_s", 300.0, 0.1, 86'400.0,
+           "for the ranks' answers to an order of a switch"},
+    Option{&AgentConfig::order_timeout_s, "order_timeout_s", 120.0, 0.1, 86'400.0,
+           "for the daemon's next order; then the node aborts the switch"},
+};
 
 /// Host name up to the first dot, as clusters name their nodes.
 std::string short_host_name() {
@@ -45,11 +69,9 @@ Result<AgentConfig> from_json(const json::Value& value, const std::string& path)
   config.daemon_public_key = folder / in.string("daemon_public_key");
   config.secret_key = folder / in.string("secret_key");
   config.rank_dir = folder / in.string_or("rank_dir", "/dev/shm");
-  config.scan_interval_s = in.number_or("scan_interval_s", 0.5, 0.01, 60.0);
-  config.poll_interval_s = in.number_or("poll_interval_s", 0.02, 0.001, 1.0);
-  config.flush_interval_s = in.number_or("flush_interval_s", 0.2, 0.001, 60.0);
-  config.phase_timeout_s = in.number_or("phase_timeout_s", 300.0, 0.1, 86'400.0);
-  config.order_timeout_s = in.number_or("order_timeout_s", 120.0, 0.1, 86'400.0);
+  for (const Option& option : kOptions) {
+    config.*option.value = in.number_or(option.key, option.fallback, option.min, option.max);
+  }
   config.max_queued_records = in.integer_or("max_queued_records", 65'536, 512, 1 << 22);
   const std::string level =
       in.has("log_level") ? in.word("log_level", {"debug", "info", "warning", "error"}) : "info";
@@ -61,6 +83,24 @@ Result<AgentConfig> from_json(const json::Value& value, const std::string& path)
 }
 
 }  // namespace
+
+std::string describe_agent_options() {
+  std::string text =
+      "Configuration keys (JSON with comments; file names relative to the file's folder):\n"
+      "  schema              must be \"tapas.agent/1\"\n"
+      "  node                name in the cluster file; the host's name up to its first dot\n"
+      "  daemon_endpoint     tcp://host:port where tapasd listens for agents\n"
+      "  daemon_public_key   file of the daemon's public key\n"
+      "  secret_key          file of this node's secret key, mode 0600\n"
+      "  rank_dir            where ranks put their shared memory [/dev/shm]\n"
+      "  max_queued_records  kept while the daemon is away [65536, 512 to 4194304]\n"
+      "  log_level           debug, info, warning or error [info]\n";
+  for (const Option& option : kOptions) {
+    text += fmt::format("  {:<19} {} [{}, {} to {}]\n", option.key, option.help, option.fallback,
+                        option.min, option.max);
+  }
+  return text;
+}
 
 Result<AgentConfig> load_agent_config(const std::string& path) {
   const auto value = json::parse_file(path, kLimits);

@@ -9,7 +9,7 @@
 
 namespace tapas {
 
-/// `tapas.agent/1`, by default /etc/tapas/agent.json; docs/formats.md has the keys.
+/// `tapas.agent/1`, by default /etc/tapas/agent.json.
 struct AgentConfig {
   std::string node;               ///< name in the cluster file; the host's name by default
   std::string daemon_endpoint;    ///< such as "tcp://head:7070"
@@ -30,5 +30,8 @@ struct AgentConfig {
 /// The same for text that came from `path`.
 [[nodiscard]] Result<AgentConfig> parse_agent_config(std::string_view text,
                                                      const std::string& path);
+
+/// Every key with its default, bounds and meaning, as `tapas-agent --help` prints it.
+[[nodiscard]] std::string describe_agent_options();
 
 }  // namespace tapas

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,32 @@ TEST(AgentConfig, NamesWhatIsWrong) {
     EXPECT_NE(config.error().message.find(expected), std::string::npos) << config.error().message;
     EXPECT_NE(config.error().message.find("agent.json"), std::string::npos);
   }
+}
+
+TEST(AgentConfig, DescribesEveryKeyThatItTakes) {
+  // The reader names the nearest key it knows, so a slip in each described key must lead back to
+  // it.
+  std::istringstream lines(describe_agent_options());
+  std::size_t keys = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("  ")) {
+      continue;
+    }
+    const std::string key = line.substr(2, line.find(' ', 2) - 2);
+    std::string text(kMinimal);
+    text.insert(text.rfind('}'), ", \"" + key + "x\": 1");
+    const auto config = parse_agent_config(text, "agent.json");
+    ASSERT_FALSE(config);
+    EXPECT_NE(config.error().message.find("\"" + key + "\""), std::string::npos)
+        << config.error().message;
+    ++keys;
+  }
+  EXPECT_EQ(keys, 13U);
+}
+
+TEST(AgentConfig, TakesTheExample) {
+  const auto config = load_agent_config(TAPAS_SOURCE_DIR "/config/examples/agent.json");
+  EXPECT_TRUE(config) << config.error().message;
 }
 
 TEST(AgentConfig, ReadsFiles) {
