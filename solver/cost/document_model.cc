@@ -1,5 +1,9 @@
 #include "solver/cost/document_model.h"
 
+#include "solver/cost/layer_table.h"
+
+#include <algorithm>
+
 namespace tapas::solver {
 
 LayerTimes DocumentModel::layer_times(std::uint32_t layer, const Sharding& sharding) const {
@@ -29,6 +33,25 @@ StepTail DocumentModel::step_tail(const Ring& /*ring*/, const Sharding& sharding
   const NodeType& node = job_.cluster.node_types[sharding.node_type];
   const double bytes = job_.bytes_per_param + job_.gradient_bytes_per_param;
   return {0, 2 * bytes * (sharding.width - 1) / node.fast_link_bytes_per_s};
+}
+
+double document_objective(const Job& job, const Plan& plan) {
+  const DocumentModel model(job);
+  const std::uint32_t node_type = job.cluster.nodes[plan.placement[0][0].node.value()].type;
+  const Sharding sharding{node_type, plan.tp_width.front(), plan.sp_width > 1};
+  const LayerTable table(job, model, sharding);
+  double communication =
+      model.step_tail({}, sharding).per_param_s * table.sum({0, table.layers()}).params;
+  if (plan.stages() > 1) {
+    communication +=
+        2 * model.hop({}, sharding, table.cut_bytes(plan.pp_splits[1]), plan.stages()).busy_s;
+  }
+  const Prediction& p = plan.predicted;
+  const ObjectiveWeights& weights = job.search.weights;
+  return weights.memory_per_byte *
+             *std::max_element(p.stage_memory_bytes.begin(), p.stage_memory_bytes.end()) +
+         weights.communication_per_s * communication +
+         weights.stage_time_per_s * *std::max_element(p.stage_time_s.begin(), p.stage_time_s.end());
 }
 
 }  // namespace tapas::solver

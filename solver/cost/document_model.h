@@ -1,6 +1,7 @@
 #pragma once
 
 #include "solver/cost/cost_model.h"
+#include "solver/model/plan.h"
 
 namespace tapas::solver {
 
@@ -18,5 +19,9 @@ class DocumentModel final : public CostModel {
  private:
   const Job& job_;
 };
+
+/// l1 max(mem_stage) + l2 total_comm + l3 max(stage_time) of a plan that this model predicted;
+/// total_comm is tp_comm of all layers and pp_comm of one microbatch, in seconds.
+[[nodiscard]] double document_objective(const Job& job, const Plan& plan);
 
 }  // namespace tapas::solver

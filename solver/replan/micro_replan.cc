@@ -167,7 +167,8 @@ class MicroReplan {
       const NodeId spare(n);
       const Node& facts = job_.cluster.nodes[n];
       if (!facts.spare || used.contains(spare) || request_.state.is_drained(spare) ||
-          facts.type != job_.cluster.nodes[node.value()].type || slowdown(spare) > 1 + kGain) {
+          facts.type != job_.cluster.nodes[node.value()].type ||
+          slowdown(spare) > RowRepair::kSlow) {
         continue;
       }
       for (auto& row : plan.placement) {
@@ -231,7 +232,7 @@ class MicroReplan {
     for (const auto& row : plan.placement) {
       for (const Position& position : row) {
         const double factor = evaluator_.slowdown(request_.state, position);
-        if (factor > 1 + kGain) {
+        if (factor > RowRepair::kSlow) {
           slow[position.node] = std::max(slow[position.node], factor);
         }
       }
@@ -302,7 +303,7 @@ class MicroReplan {
     proposal.plan.parent = request_.current.epoch;
     proposal.plan.epoch = Epoch(request_.current.epoch.value() + 1);
     const double healthy_bound = request_.current.predicted.lower_bound_s;
-    proposal.plan.predicted = predict(job_, proposal.plan, request_.state);
+    proposal.plan.predicted = predict(job_, proposal.plan);
     proposal.plan.predicted.lower_bound_s = healthy_bound;
     proposal.plan.predicted.gap_ratio =
         healthy_bound > 0 ? proposal.plan.predicted.step_time_s / healthy_bound - 1 : 0;

@@ -102,7 +102,7 @@ void RowRepair::cut_pairs(Plan& plan, bool recompute) {
     const Scope scope = tied ? Scope{0, plan.replicas()} : Scope{r, r + 1};
     std::vector<std::uint32_t> slow;
     for (std::uint32_t s = 0; s < stages; ++s) {
-      if (evaluator_.slowdown(state_, plan.placement[r][s]) > 1 + kGain) {
+      if (evaluator_.slowdown(state_, plan.placement[r][s]) > kSlow) {
         slow.push_back(s);
       }
     }

@@ -12,6 +12,9 @@ namespace tapas::solver {
 /// within limits and never makes its own objective worse.
 class RowRepair {
  public:
+  /// Slowdowns up to here are noise: no layer is so small that moving it would help.
+  static constexpr double kSlow = 1.02;
+
   /// All must outlive it. `evaluated` counts the pipelines looked at.
   RowRepair(PlanEvaluator& evaluator, const ClusterState& state, std::uint64_t& evaluated)
       : evaluator_(evaluator), state_(state), evaluated_(evaluated) {}

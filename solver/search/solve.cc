@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "solver/check/check_plan.h"
+#include "solver/cost/document_model.h"
 #include "solver/cost/plan_evaluator.h"
 #include "solver/search/anneal.h"
 #include "solver/search/explain.h"
@@ -257,6 +258,10 @@ class Search {
         plan_.tp_width.front(), plan_.stages(), plan_.replicas(),
         plan_.sp_width > 1 ? " with sequence parallelism" : "", plan_.predicted.step_time_s,
         plan_.predicted.peak_fraction * 100, bound, plan_.predicted.gap_ratio * 100);
+    if (job_.search.model == CostModelKind::kDocument) {
+      outcome_.summary +=
+          fmt::format("; the document's objective is {:.4g}", document_objective(job_, plan_));
+    }
     outcome_.plan = std::move(plan_);
     return std::move(outcome_);
   }

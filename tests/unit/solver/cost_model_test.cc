@@ -2,11 +2,14 @@
 
 #include "jobs.h"
 #include "solver/check/check_memory.h"
+#include "solver/cost/document_model.h"
 #include "solver/cost/layer_table.h"
 #include "solver/cost/plan_evaluator.h"
 #include "solver/cost/predict.h"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 namespace tapas::solver {
 namespace {
@@ -99,6 +102,28 @@ TEST(DocumentModel, FollowsTheWrittenEquations) {
   const double params = 1e9;  // whole; each device holds an eighth
   EXPECT_NEAR(model->step_tail({}, {0, 8, false}).per_param_s * params / 8,
               2 * (2 + 4) * params * 7 / 8 / node.fast_link_bytes_per_s, 1e-9);
+}
+
+TEST(DocumentObjective, WeighsItsThreeTerms) {
+  Job job = testing::gpt3_175b_on_1024();
+  job.search.model = CostModelKind::kDocument;
+  job.search.weights = {0, 0, 0};
+  Plan plan = testing::simple_plan(job, {0, 49}, 8, 8);
+  plan.predicted = predict(job, plan);
+  EXPECT_EQ(document_objective(job, plan), 0);
+  job.search.weights = {1, 0, 0};
+  EXPECT_EQ(document_objective(job, plan), std::max(plan.predicted.stage_memory_bytes[0],
+                                                    plan.predicted.stage_memory_bytes[1]));
+  job.search.weights = {0, 0, 2};
+  EXPECT_EQ(document_objective(job, plan),
+            2 * std::max(plan.predicted.stage_time_s[0], plan.predicted.stage_time_s[1]));
+  job.search.weights = {0, 1, 0};
+  double params = 0;
+  for (const OpNode& op : job.graph.nodes) {
+    params += op.param_bytes / 2;
+  }
+  const double expected = 2 * (2 + 4) * params * 7 / 8 / 160e9 + 2 * kSbh * 2 * (1 - 1.0 / 2) / 25e9;
+  EXPECT_NEAR(document_objective(job, plan), expected, 1e-3 * expected) << "norms are not split";
 }
 
 TEST(Predict, MemoryEqualsTheCheckersOwnFormula) {
