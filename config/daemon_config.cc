@@ -150,7 +150,8 @@ class Reader {
 struct Describe {
   CoreConfig fallback = {};
   std::string operator()(const Text& text) const {
-    return text.fallback.empty() ? std::string("text") : fmt::format("default {}", text.fallback);
+    return text.fallback.empty() ? std::string("default none")
+                                 : fmt::format("default {}", text.fallback);
   }
   std::string operator()(const Paths& paths) const {
     return fmt::format("list of up to {} files, default none", paths.max_items);

@@ -18,4 +18,3 @@ target_link_libraries(tapas_control PUBLIC tapas_core tapas_jobs tapas_json tapa
 add_executable(tapasd dispatch.cc main.cc solver_thread.cc supervision.cc)
 target_link_libraries(tapasd PRIVATE tapas_config tapas_control tapas_core tapas_log tapas_net
                                      tapas_solver tapas_store CLI11::CLI11 PkgConfig::systemd)
-install(TARGETS tapasd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

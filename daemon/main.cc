@@ -31,6 +31,7 @@ namespace {
 
 constexpr int kExitBadConfig = 78;  // EX_CONFIG: systemd does not restart on it
 constexpr std::chrono::milliseconds kTick{100};
+constexpr unsigned kTicksPerStatus = 10;
 
 struct Inputs {
   DaemonConfig config;
@@ -175,6 +176,7 @@ Result<void> serve(Inputs in) {
   blocked.reset();
 
   Supervision supervision;
+  unsigned ticks = 0;
   asio::steady_timer timer(io);
   std::function<void(boost::system::error_code)> tick = [&](boost::system::error_code error) {
     if (error) {
@@ -183,7 +185,9 @@ Result<void> serve(Inputs in) {
     feed(Tick{});
     const auto steady = std::chrono::steady_clock::now();
     api.tick(steady);
-    supervision.status(status_line(core.status(now())));
+    if (ticks++ % kTicksPerStatus == 0) {
+      supervision.status(status_line(core.status(now())));
+    }
     supervision.beat((*net)->beats(), (*store)->beats(), steady);
     timer.expires_after(kTick);
     timer.async_wait(tick);

@@ -38,7 +38,7 @@ const std::vector<Rule> kRules = {
     {"solver", {"base", "solver"}, {"fmt/", "tl/"}},
     {"solver/model/io", {"base", "solver"}, {"fmt/", "tl/", "nlohmann/"}},
     {"solver/topo", {"base", "solver"}, {"fmt/", "tl/", "pugixml"}},
-    {"config", {"base"}, {"fmt/", "tl/", "nlohmann/"}, true},
+    {"config", {"base", "daemon/core"}, {"fmt/", "tl/", "nlohmann/"}, true},
     {"daemon/core", {"base", "solver"}, {"fmt/", "tl/"}},
     {"daemon", {"base", "wire", "solver", "config", "daemon"},
      {"fmt/", "tl/", "nlohmann/", "zmq", "sqlite3", "boost/", "CLI/", "systemd/"}, true},

@@ -1,0 +1,71 @@
+#include "config/daemon_config.h"
+
+#include "tests/unit/daemon/fixtures.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+namespace tapas {
+namespace {
+
+using daemon::TempDir;
+using daemon::write_file;
+
+Result<DaemonConfig> load(const TempDir& dir, const std::string& text) {
+  write_file(dir / "c.json", text);
+  return load_daemon_config(dir / "c.json");
+}
+
+TEST(DaemonConfig, ReadsTheInstalledExample) {
+  const auto config =
+      load_daemon_config(std::string(TAPAS_SOURCE_DIR) + "/config/examples/tapasd.json");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->listen, "tcp://127.0.0.1:5570");
+  EXPECT_EQ(config->operator_group, "tapas-operators");
+  EXPECT_FALSE(config->core.auto_replan);
+}
+
+TEST(DaemonConfig, ResolvesPathsAgainstItsOwnFolder) {
+  const TempDir dir;
+  const auto config = load(
+      dir,
+      R"({"schema": "tapas.tapasd/1", "server_key": "k/server.key", "jobs": ["a.json", "/b.json"],
+               "cooldown_s": 5, "replans_per_hour": 3})");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->server_key, dir / "k/server.key");
+  EXPECT_EQ(config->state_dir, "/var/lib/tapas");
+  EXPECT_EQ(config->jobs, (std::vector<std::string>{dir / "a.json", "/b.json"}));
+  EXPECT_EQ(config->core.cooldown_s, 5);
+  EXPECT_EQ(config->core.replans_per_hour, 3U);
+  EXPECT_EQ(config->core.heartbeat_s, daemon::CoreConfig().heartbeat_s);
+}
+
+TEST(DaemonConfig, NamesTheFileAndTheKeyThatIsWrong) {
+  const TempDir dir;
+  const auto message = [&](const std::string& body) {
+    const auto config = load(dir, R"({"schema": "tapas.tapasd/1", )" + body + "}");
+    return config ? std::string("read") : config.error().message;
+  };
+  const std::string unknown = message(R"("colldown_s": 3)");
+  EXPECT_NE(unknown.find("c.json"), std::string::npos) << unknown;
+  EXPECT_NE(unknown.find("colldown_s"), std::string::npos) << unknown;
+  EXPECT_NE(unknown.find("\"cooldown_s\""), std::string::npos) << unknown;
+  EXPECT_NE(message(R"("min_gain_ratio": 2)").find("min_gain_ratio"), std::string::npos);
+  EXPECT_NE(message(R"("jobs": [3])").find("jobs[0]"), std::string::npos);
+  EXPECT_NE(message(R"("auto_replan": "yes")").find("auto_replan"), std::string::npos);
+  EXPECT_FALSE(load(dir, R"({"schema": "tapas.tapasd/2"})"));
+  EXPECT_FALSE(load_daemon_config(dir / "missing.json"));
+}
+
+TEST(DaemonConfig, IsDocumentedWordForWordInTheDocs) {
+  std::ifstream in(std::string(TAPAS_SOURCE_DIR) + "/docs/configuration.md");
+  const std::string page{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  EXPECT_NE(page.find("```\n" + describe_daemon_options() + "```"), std::string::npos)
+      << "docs/configuration.md should hold:\n"
+      << describe_daemon_options();
+}
+
+}  // namespace
+}  // namespace tapas

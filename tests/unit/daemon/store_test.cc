@@ -1,0 +1,233 @@
+#include "daemon/store/store.h"
+
+#include "base/json/json.h"
+#include "tests/unit/daemon/fixtures.h"
+
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+
+#include <atomic>
+#include <future>
+#include <vector>
+
+namespace tapas::daemon {
+namespace {
+
+/// A store with a way to wait for its callbacks.
+class RunningStore {
+ public:
+  explicit RunningStore(const std::string& dir, std::int64_t event_rows = 1'000'000)
+      : store_(Store::open({dir, event_rows}, tiny_jobs()).value()) {
+    store_->start(
+        [this](StoreDone done) {
+          EXPECT_EQ(done.write, expected_);
+          outcome_.set_value(std::move(done.outcome));
+        },
+        [this](std::int64_t last) { last_event_ = last; });
+  }
+  Store& operator*() { return *store_; }
+  Store* operator->() { return store_.get(); }
+
+  Result<void> write(std::vector<StoreRow> rows) {
+    outcome_ = {};
+    ++expected_;
+    store_->write({expected_, std::move(rows)});
+    return outcome_.get_future().get();
+  }
+  template <typename T, typename Ask>
+  Result<T> ask(Ask ask) {
+    std::promise<Result<T>> answer;
+    ask([&](Result<T> result) { answer.set_value(std::move(result)); });
+    return answer.get_future().get();
+  }
+  std::vector<StoredEvent> events(std::optional<std::int64_t> after, std::size_t limit = 1000) {
+    return ask<std::vector<StoredEvent>>([&](auto reply) { store_->events(after, limit, reply); })
+        .value();
+  }
+  std::int64_t last_event() const { return last_event_; }
+
+ private:
+  std::uint64_t expected_ = 0;
+  std::promise<Result<void>> outcome_;
+  std::atomic<std::int64_t> last_event_{-1};
+  std::unique_ptr<Store> store_;
+};
+
+EventRow event(const std::string& sentence) {
+  return {tiny_job().name, "test", "node-1", sentence, {{"slowdown", 1.5}}, 1'000'000'000};
+}
+PlanRow plan(std::uint64_t epoch, PlanStatus status) {
+  return {tiny_job().name, tiny_plan(epoch), status, "offline", 5};
+}
+
+TEST(Store, GivesBackWhatItHeldWithAHigherTerm) {
+  const TempDir dir;
+  const std::string job = tiny_job().name;
+  {
+    RunningStore store(dir.path());
+    EXPECT_EQ(store->restored().term, Term(1));
+    EXPECT_EQ(store->restored().jobs.at(job).active, nullptr);
+    ASSERT_TRUE(store.write({plan(1, PlanStatus::kActive), plan(2, PlanStatus::kProposed),
+                             plan(3, PlanStatus::kAborted),
+                             SwitchRow{job, Epoch(1), Epoch(2), SwitchState::kCommitDecided, "", 7},
+                             SwitchRow{job, Epoch(1), Epoch(3), SwitchState::kAborted, "late", 6},
+                             DecisionRow{job, 4, Epoch(2), "micro_replan", "because", {}, 8},
+                             NodeStateRow{"node-2", true, "fan", 9}}));
+  }
+  RunningStore store(dir.path());
+  const Restored& restored = store->restored();
+  EXPECT_EQ(restored.term, Term(2));
+  const RestoredJob& back = restored.jobs.at(job);
+  ASSERT_NE(back.active, nullptr);
+  EXPECT_EQ(back.active->epoch, Epoch(1));
+  EXPECT_EQ(solver::plan_to_json(*back.active, tiny_job()),
+            solver::plan_to_json(*tiny_plan(1), tiny_job()));
+  ASSERT_EQ(back.open_switches.size(), 1U);
+  EXPECT_EQ(back.open_switches[0].state, SwitchState::kCommitDecided);
+  EXPECT_EQ(back.open_switches[0].to, Epoch(2));
+  ASSERT_NE(back.pending, nullptr);
+  EXPECT_EQ(back.pending->epoch, Epoch(2));
+  EXPECT_EQ(back.highest_epoch, Epoch(3));
+  EXPECT_EQ(back.last_decision, 4U);
+  ASSERT_EQ(restored.nodes.size(), 1U);
+  EXPECT_TRUE(restored.nodes[0].drained);
+  EXPECT_EQ(restored.nodes[0].reason, "fan");
+}
+
+TEST(Store, HoldsEveryAcknowledgedWriteWhenCopiedAsACrashLeavesIt) {
+  const TempDir dir;
+  RunningStore store(dir.path());
+  for (std::uint64_t epoch = 1; epoch <= 5; ++epoch) {
+    ASSERT_TRUE(store.write({plan(epoch, PlanStatus::kProposed)}));
+    const TempDir crashed;
+    for (const char* file : {"tapas.db", "tapas.db-wal"}) {
+      std::filesystem::copy_file(dir / file, crashed / file);
+    }
+    const auto copy = Store::open({crashed.path()}, tiny_jobs());
+    ASSERT_TRUE(copy) << copy.error().message;
+    EXPECT_EQ((*copy)->restored().jobs.at(tiny_job().name).highest_epoch, Epoch(epoch));
+  }
+}
+
+TEST(Store, KeepsNoRowOfAWriteThatIsRefused) {
+  const TempDir dir;
+  RunningStore store(dir.path());
+  PlanRow unknown_job = plan(1, PlanStatus::kActive);
+  unknown_job.job = "nobody";
+  const Result<void> refused = store.write({event("first"), unknown_job});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("nobody"), std::string::npos);
+  EXPECT_TRUE(store.events(0).empty());
+  ASSERT_TRUE(store.write({event("second")}));
+  ASSERT_EQ(store.events(0).size(), 1U);
+  EXPECT_EQ(store.events(0)[0].sentence, "second");
+}
+
+TEST(Store, PagesThroughTheJournalInOrder) {
+  const TempDir dir;
+  RunningStore store(dir.path());
+  for (int i = 1; i <= 10; ++i) {
+    store->write({0, {event(std::to_string(i))}});
+  }
+  const auto page = store.events(3, 4);
+  ASSERT_EQ(page.size(), 4U);
+  EXPECT_EQ(page[0].id, 4);
+  EXPECT_EQ(page[3].sentence, "7");
+  EXPECT_EQ(json::parse(page[0].evidence).value()["slowdown"], 1.5);
+  const auto latest = store.events(std::nullopt, 2);
+  ASSERT_EQ(latest.size(), 2U);
+  EXPECT_EQ(latest[0].sentence, "9");
+  EXPECT_EQ(latest[1].sentence, "10");
+  EXPECT_EQ(store.last_event(), 10);
+}
+
+TEST(Store, DropsTheOldestJournalLinesBeyondItsBound) {
+  const TempDir dir;
+  RunningStore store(dir.path(), 1000);
+  for (int i = 0; i < 5000; ++i) {
+    store->write({0, {event("line")}});
+  }
+  ASSERT_TRUE(store.write({event("last")}));
+  const auto kept =
+      store.ask<std::vector<StoredEvent>>([&](auto reply) { store->events(0, 10'000, reply); });
+  EXPECT_LE(kept.value().size(), 2000U + 1U);
+  EXPECT_GE(kept.value().size(), 1000U);
+  EXPECT_EQ(kept.value().back().id, 5001);
+}
+
+TEST(Store, NeverChangesThePlanOfAnEpoch) {
+  const TempDir dir;
+  RunningStore store(dir.path());
+  ASSERT_TRUE(store.write({plan(1, PlanStatus::kProposed)}));
+  PlanRow other = plan(1, PlanStatus::kActive);
+  auto changed = std::make_shared<solver::Plan>(*other.plan);
+  changed->predicted.step_time_s *= 2;
+  other.plan = changed;
+  other.trigger = "somebody else";
+  ASSERT_TRUE(store.write({other}));
+  const auto rows =
+      store.ask<std::vector<StoredPlan>>([&](auto reply) { store->plans(tiny_job().name, reply); });
+  ASSERT_EQ(rows.value().size(), 1U);
+  EXPECT_EQ(rows.value()[0].status, "active");
+  EXPECT_EQ(rows.value()[0].trigger, "offline");
+  const auto body = store.ask<std::string>(
+      [&](auto reply) { store->plan_body(tiny_job().name, Epoch(1), reply); });
+  EXPECT_EQ(json::parse(body.value()).value(), solver::plan_to_json(*tiny_plan(1), tiny_job()));
+  const auto missing = store.ask<std::string>(
+      [&](auto reply) { store->plan_body(tiny_job().name, Epoch(9), reply); });
+  EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
+}
+
+TEST(Store, IsClaimedByOneDaemonAtATime) {
+  const TempDir dir;
+  {
+    RunningStore first(dir.path());
+    const auto second = Store::open({dir.path()}, tiny_jobs());
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code, ErrorCode::kConflict);
+    EXPECT_NE(second.error().message.find(std::to_string(getpid())), std::string::npos);
+  }
+  EXPECT_TRUE(Store::open({dir.path()}, tiny_jobs()));
+}
+
+TEST(Store, RefusesDamageAForeignDatabaseAndANewerSchemaUntouched) {
+  const auto refusal = [](const std::string& path, const std::string& word) {
+    const std::string before = (std::ostringstream() << std::ifstream(path).rdbuf()).str();
+    const auto store =
+        Store::open({std::filesystem::path(path).parent_path().string()}, tiny_jobs());
+    ASSERT_FALSE(store);
+    EXPECT_NE(store.error().message.find(word), std::string::npos) << store.error().message;
+    EXPECT_EQ(before, (std::ostringstream() << std::ifstream(path).rdbuf()).str());
+  };
+  const auto execute = [](const std::string& path, const char* sql) {
+    sqlite3* database = nullptr;
+    ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
+    ASSERT_EQ(sqlite3_exec(database, sql, nullptr, nullptr, nullptr), SQLITE_OK);
+    sqlite3_close(database);
+  };
+  const TempDir noise;
+  write_file(noise / "tapas.db", std::string(8192, 'x'));
+  refusal(noise / "tapas.db", "move it aside");
+
+  const TempDir foreign;
+  execute(foreign / "tapas.db", "CREATE TABLE mine (x)");
+  refusal(foreign / "tapas.db", "not one of TAPAS");
+
+  const TempDir newer;
+  ASSERT_TRUE(Store::open({newer.path()}, tiny_jobs()));
+  execute(newer / "tapas.db", "PRAGMA user_version = 2");
+  refusal(newer / "tapas.db", "newer");
+
+  const TempDir damaged;
+  ASSERT_TRUE(Store::open({damaged.path()}, tiny_jobs()));
+  {
+    // The second page is the root of the first table.
+    std::fstream file(damaged / "tapas.db", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4096);
+    file << std::string(4096, '\xA5');
+  }
+  refusal(damaged / "tapas.db", "move it aside");
+}
+
+}  // namespace
+}  // namespace tapas::daemon
