@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
+#include <iterator>
 #include <sstream>
+#include <system_error>
 
 namespace tapas::twin {
 

@@ -22,7 +22,7 @@ struct Fault {
   std::optional<std::uint64_t> until_step;  ///< first step without the fault
 };
 
-/// Reads "step=30 node=a800-037 slowdown=1.6 [device=K] [until_step=N] [at_s=S]".
+/// Reads "step=30 node=node-037 slowdown=1.6 [device=K] [until_step=N] [at_s=S]".
 [[nodiscard]] Result<Fault> parse_fault(std::string_view text, const solver::Cluster& cluster);
 
 /// The faults of a run and what they do to a step.

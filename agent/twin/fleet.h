@@ -8,6 +8,7 @@
 
 #include <zmq.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>

@@ -15,8 +15,8 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,7 +43,7 @@ constexpr const char* kExamples = R"(
 Examples:
   tapas-twin --job job.json --server-key server.pub --keys keys/ --speed 20
   tapas-twin --job job.json --server-key server.pub --keys keys/ \
-             --fault "step=30 node=a800-037 slowdown=1.6" --steps 100 --report truth.jsonl
+             --fault "step=30 node=node-037 slowdown=1.6" --steps 100 --report truth.jsonl
   tapas-twin --dry-run --job job.json --plan plan.json --steps 5
 
 Commands on standard input while it runs:

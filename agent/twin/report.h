@@ -26,7 +26,7 @@ class Report {
   void add(const FinishedStep& step);
   void add(const FinishedSwitch& change);
 
-  /// "node a800-037 x1.6" of each acting fault, empty when healthy.
+  /// "node-037 x1.6" of each acting fault, empty when healthy.
   [[nodiscard]] std::string describe(const std::vector<Fault>& faults) const;
   /// Steps and medians by epoch and faults, and the switches, as lines of text.
   [[nodiscard]] std::string summary() const;
