@@ -3,6 +3,7 @@
 #include "solver/cost/pipeline.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace tapas::solver {

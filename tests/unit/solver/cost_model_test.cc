@@ -112,8 +112,8 @@ TEST(DocumentObjective, WeighsItsThreeTerms) {
   plan.predicted = predict(job, plan);
   EXPECT_EQ(document_objective(job, plan), 0);
   job.search.weights = {1, 0, 0};
-  EXPECT_EQ(document_objective(job, plan), std::max(plan.predicted.stage_memory_bytes[0],
-                                                    plan.predicted.stage_memory_bytes[1]));
+  EXPECT_EQ(document_objective(job, plan),
+            std::max(plan.predicted.stage_memory_bytes[0], plan.predicted.stage_memory_bytes[1]));
   job.search.weights = {0, 0, 2};
   EXPECT_EQ(document_objective(job, plan),
             2 * std::max(plan.predicted.stage_time_s[0], plan.predicted.stage_time_s[1]));
@@ -122,7 +122,8 @@ TEST(DocumentObjective, WeighsItsThreeTerms) {
   for (const OpNode& op : job.graph.nodes) {
     params += op.param_bytes / 2;
   }
-  const double expected = 2 * (2 + 4) * params * 7 / 8 / 160e9 + 2 * kSbh * 2 * (1 - 1.0 / 2) / 25e9;
+  const double expected =
+      2 * (2 + 4) * params * 7 / 8 / 160e9 + 2 * kSbh * 2 * (1 - 1.0 / 2) / 25e9;
   EXPECT_NEAR(document_objective(job, plan), expected, 1e-3 * expected) << "norms are not split";
 }
 
