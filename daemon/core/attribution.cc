@@ -12,7 +12,7 @@ namespace {
 // Of a node's working devices, this share slow alike makes it the host.
 constexpr double kHostShare = 0.75;
 // More than this share of all ranks slow against their equals is no outlier any more.
-constexpr double kTooMany = 0.45;
+constexpr double kTooMany = 0.5;
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),

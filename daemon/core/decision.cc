@@ -35,18 +35,13 @@ Choice weigh(const CoreConfig& config, const Circumstances& circumstances,
             fmt::format("{}; no new plan: {}", cause, proposal.error().message), kReviewS};
   }
   if (!proposal->improves) {
-    return {false, "no_better_plan", fmt::format("{}; the plan stays: {}", cause, proposal->reason),
-            kReviewS};
+    return {false, "no_better_plan", fmt::format("{}; {}", cause, proposal->reason), kReviewS};
   }
   if (!circumstances.defect.empty()) {
     return {false, "plan_refused",
             fmt::format("{}; the proposed plan is refused: {}", cause, circumstances.defect),
             kReviewS};
   }
-  const std::string numbers = fmt::format(
-      "{:.2f} s instead of {:.2f} s a step, {:.0f} s gained over the expected rest, "
-      "{:.1f} s for the switch taken off",
-      proposal->step_after_s, proposal->step_before_s, proposal->net_gain_s, proposal->switch_s);
   if (automatic) {
     const double gain_ratio = 1.0 - proposal->step_after_s / proposal->step_before_s;
     if (gain_ratio < config.min_gain_ratio) {
@@ -66,8 +61,8 @@ Choice weigh(const CoreConfig& config, const Circumstances& circumstances,
     }
     if (!circumstances.auto_replan) {
       return {false, "observe_only",
-              fmt::format("{}; observing only ({}): a switch would give {}", cause,
-                          circumstances.auto_reason, numbers),
+              fmt::format("{}; observing only ({}): {}", cause, circumstances.auto_reason,
+                          proposal->reason),
               kReviewS};
     }
     if (circumstances.quarantine_left_s > 0) {
@@ -107,7 +102,7 @@ Choice weigh(const CoreConfig& config, const Circumstances& circumstances,
     }
     return "operator_replan";
   };
-  return {true, code(), fmt::format("{}; switching: {}", cause, numbers), 0};
+  return {true, code(), fmt::format("{}; {}", cause, proposal->reason), 0};
 }
 
 }  // namespace tapas::daemon

@@ -12,8 +12,10 @@ constexpr double kLeastSlack = 0.025;
 constexpr double kLeastSigma = 0.01;
 // Beyond the slack one step adds at most this many sigmas.
 constexpr double kClipSigmas = 4.0;
-// Values that shape the baseline after the learning steps.
-constexpr std::uint32_t kBaselineSteps = 64;
+// Values that shape the baseline after the learning steps: few, so that no drift is followed; more
+// when noise asks for it.
+constexpr double kBaselineSteps = 64;
+constexpr double kMostBaselineSteps = 512;
 // A change of a culprit's level below this is not worth another look (about 16 %).
 constexpr double kLeastMove = 0.15;
 // Median of |difference of two normal values| = 0.6745 * sqrt(2) * sigma.
@@ -83,8 +85,9 @@ void Level::observe(double value, const Sensitivity& sensitivity, const StepStam
     since_ = stamp;
   }
   alarmed_ = accumulated_ >= sensitivity.alarm;
-  if (seen_ < kBaselineSteps && accumulated_ < sensitivity.alarm / 2 &&
-      std::abs(deviation) < sensitivity.clip) {
+  const double noisier = sensitivity.slack / kLeastSlack;
+  if (seen_ < std::min(kBaselineSteps * noisier * noisier, kMostBaselineSteps) &&
+      accumulated_ < sensitivity.alarm / 2 && std::abs(deviation) < sensitivity.clip) {
     baseline_ = std::clamp(baseline_ + deviation / ++seen_, -max_offset_, max_offset_);
   }
 }

@@ -48,7 +48,7 @@ class Outbox {
 
   [[nodiscard]] std::vector<Action> take() {
     flush_journal();
-    return std::move(actions_);
+    return std::exchange(actions_, {});
   }
 
  private:

@@ -69,12 +69,24 @@ bool StepWindow::far_ahead(const StepSample& sample) {
   return sample.step < first_ + kSteps;
 }
 
+void StepWindow::note(const StepSample& sample) {
+  const std::uint32_t rank = sample.rank.value();
+  const bool was_live = is_live(rank);
+  last_step_[rank] = std::max(last_step_[rank].value_or(0), sample.step);
+  if (sample.step > newest_) {
+    advance_to(sample.step);
+  } else if (!was_live && is_live(rank)) {
+    ++live_;
+  }
+}
+
 StepWindow::Intake StepWindow::add(const StepSample& sample) {
   const std::uint32_t rank = sample.rank.value();
   if (first_ == 0) {
     first_ = sample.step;
   }
   if (sample.step < first_) {
+    note(sample);  // From now on its steps are waited for.
     return Intake::kLate;
   }
   if (sample.step >= first_ + kSteps && !far_ahead(sample)) {
@@ -93,13 +105,7 @@ StepWindow::Intake StepWindow::add(const StepSample& sample) {
   whole.flags |= sample.flags;
   ++whole.count;
 
-  const bool was_live = is_live(rank);
-  last_step_[rank] = std::max(last_step_[rank].value_or(0), sample.step);
-  if (sample.step > newest_) {
-    advance_to(sample.step);
-  } else if (!was_live && is_live(rank)) {
-    ++live_;
-  }
+  note(sample);
   if (std::exchange(ahead_[rank], 0) != 0) {
     --ahead_count_;
   }

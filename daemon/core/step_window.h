@@ -62,6 +62,8 @@ class StepWindow {
   [[nodiscard]] bool is_live(std::uint32_t rank) const {
     return last_step_[rank] && *last_step_[rank] + kSteps > newest_;
   }
+  /// The rank reports.
+  void note(const StepSample& sample);
   void advance_to(std::uint64_t newest);
   WholeStep& open(std::uint64_t step);
   bool far_ahead(const StepSample& sample);

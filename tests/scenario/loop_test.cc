@@ -1,0 +1,255 @@
+#include "tests/scenario/sim.h"
+#include "tests/unit/solver/jobs.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace tapas::daemon::sim {
+namespace {
+
+std::shared_ptr<const solver::Job> job(std::uint32_t nodes = 4) {
+  solver::Job job = solver::testing::small_job(14, nodes, 2, 8 * nodes);
+  job.search.min_stages = 2;
+  job.search.max_stages = 2;
+  job.search.tp_widths = {2};
+  job.switch_pause_s = 0.2;
+  return std::make_shared<const solver::Job>(std::move(job));
+}
+
+Options automatic() {
+  Options options;
+  options.config.auto_replan = true;
+  return options;
+}
+
+bool watching(const Sim& sim) { return sim.view().phase == "watching"; }
+
+std::string node_name(const Sim& sim, std::uint32_t index) {
+  return sim.core().job("small")->cluster.nodes[index].name;
+}
+
+double number(const DecisionRow& row, const std::string& key) {
+  for (const Evidence& entry : row.evidence) {
+    if (entry.key == key) {
+      return std::holds_alternative<double>(entry.value)
+                 ? std::get<double>(entry.value)
+                 : static_cast<double>(std::get<std::int64_t>(entry.value));
+    }
+  }
+  ADD_FAILURE() << "decision " << row.decision << " (" << row.reason_code << ") has no " << key;
+  return 0;
+}
+
+std::string text(const DecisionRow& row, const std::string& key) {
+  for (const Evidence& entry : row.evidence) {
+    if (entry.key == key) {
+      return std::get<std::string>(entry.value);
+    }
+  }
+  return "";
+}
+
+TEST(Loop, SlowNodeIsNamedTheJobMovesAndComesBack) {
+  for (const std::uint32_t nodes : {4U, 8U}) {
+    Sim sim(job(nodes), automatic());
+    ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100)) << sim.view().phase;
+    const double healthy_s = sim.view().healthy_step_s;
+    EXPECT_NEAR(healthy_s, 1.0, 0.02);
+    const std::string culprit = node_name(sim, 2);
+    sim.slow(culprit, 1.6);
+    const std::uint64_t slowed_at = sim.last_step();
+    ASSERT_TRUE(sim.run_till([&] { return !sim.events("verdict").empty(); }, 60));
+    EXPECT_LE(sim.last_step() - slowed_at, 7U);
+    EXPECT_EQ(sim.events("verdict").front().node, culprit)
+        << sim.events("verdict").front().sentence;
+
+    ASSERT_TRUE(sim.run_till([&] { return !sim.events("verify").empty(); }, 60));
+    const DecisionRow decision = sim.core().decisions("small").front();
+    EXPECT_EQ(decision.reason_code, "micro_replan") << decision.sentence;
+    EXPECT_EQ(decision.epoch, Epoch(2));
+    EXPECT_EQ(text(decision, "verify"), "kept");
+    EXPECT_EQ(text(decision, "node"), culprit);
+    EXPECT_NEAR(number(decision, "slowdown"), 1.6, 0.05);
+    EXPECT_LE(number(decision, "detect_steps"), 5);
+    EXPECT_NEAR(number(decision, "observed_after_s"), number(decision, "step_after_s"),
+                0.05 * healthy_s);
+    EXPECT_LT(number(decision, "observed_after_s"), number(decision, "slow_step_s"));
+    EXPECT_GE(number(decision, "after_over_bound_ratio"), 1.0);
+
+    sim.slow(culprit, 1.0);
+    ASSERT_TRUE(sim.run_till([&] { return sim.core().plan("small")->epoch == Epoch(3); }, 120));
+    EXPECT_EQ(sim.events("recovery").front().node, culprit);
+    EXPECT_EQ(sim.core().decisions("small").front().reason_code, "recovery");
+    ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 60));
+    EXPECT_NEAR(sim.last_step_s(), healthy_s, 0.02);
+    EXPECT_TRUE(sim.settled());
+    EXPECT_EQ(sim.disk().plans.at(Epoch(1)).status, PlanStatus::kSuperseded);
+  }
+}
+
+TEST(Loop, ObservesOnlyUntilAnOperatorTurnsItOn) {
+  Sim sim(job(), {});
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.slow(node_name(sim, 1), 1.5);
+  sim.run_until(sim.now() + 60);
+  EXPECT_EQ(sim.core().plan("small")->epoch, Epoch(1));
+  EXPECT_EQ(sim.core().decisions("small").front().reason_code, "observe_only");
+
+  sim.send({7, "uid 0 (root)", SetAuto{true, "trust it"}});
+  ASSERT_TRUE(sim.run_till([&] { return sim.core().plan("small")->epoch == Epoch(2); }, 400));
+  ASSERT_EQ(sim.replies().size(), 1U);
+  EXPECT_EQ(sim.replies().front().request, 7U);
+  EXPECT_TRUE(sim.replies().front().outcome);
+}
+
+TEST(Loop, NothingHappensWhileAllIsWell) {
+  Options options = automatic();
+  options.jitter = 0.115;
+  Sim sim(job(8), options);
+  sim.run_until(1500);
+  EXPECT_GT(sim.last_step(), 1300U);
+  EXPECT_TRUE(sim.events("verdict").empty()) << sim.events("verdict").front().sentence;
+  EXPECT_EQ(sim.core().plan("small")->epoch, Epoch(1));
+}
+
+TEST(Loop, StepsThatAreNoPlainTrainingStepsAreNotJudged) {
+  Sim sim(job(), automatic());
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.flag_steps(4);
+  sim.slow(node_name(sim, 1), 2.0);
+  sim.run_until(sim.now() + 60);
+  EXPECT_TRUE(sim.events("verdict").empty());
+}
+
+TEST(Loop, EverythingSlowIsNobodysFault) {
+  Sim sim(job(), automatic());
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.slow_everything(2.2);
+  sim.run_until(sim.now() + 300);
+  ASSERT_EQ(sim.events("verdict").size(), 1U);
+  EXPECT_EQ(sim.events("verdict").front().node, "");
+  EXPECT_EQ(sim.core().decisions("small").front().reason_code, "job_wide");
+  EXPECT_EQ(sim.core().plan("small")->epoch, Epoch(1));
+  sim.slow_everything(1.0);
+  sim.run_until(sim.now() + 60);
+  EXPECT_EQ(sim.events("recovery").size(), 1U);
+}
+
+TEST(Loop, AFlappingNodeDoesNotMoveTheJobAround) {
+  Sim sim(job(), automatic());
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  const std::string node = node_name(sim, 0);
+  for (int i = 0; i < 120; ++i) {  // an hour, slow for half a minute, well for half a minute
+    sim.slow(node, i % 2 == 0 ? 1.5 : 1.0);
+    sim.run_until(sim.now() + 30);
+  }
+  EXPECT_LE(sim.core().plan("small")->epoch, Epoch(5));
+}
+
+TEST(Loop, ALevelThatWobblesIsNotChased) {
+  Sim sim(job(), automatic());
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  const double levels[] = {1.35, 1.42, 1.38, 1.45, 1.32};
+  for (int i = 0; i < 240; ++i) {
+    sim.slow(node_name(sim, 3), levels[i % 5]);
+    sim.run_until(sim.now() + 15);
+  }
+  EXPECT_LE(sim.core().plan("small")->epoch, Epoch(2));
+}
+
+TEST(Loop, AnOperatorsReplanIsShownThenForced) {
+  Sim sim(job(), {});
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.slow(node_name(sim, 1), 1.5);
+  sim.run_until(sim.now() + 20);
+  sim.send({1, "uid 0 (root)", Replan{"small", true}});
+  sim.run_until(sim.now() + 1);
+  ASSERT_EQ(sim.replies().size(), 1U);
+  ASSERT_TRUE(sim.replies()[0].proposal);
+  EXPECT_TRUE(sim.replies()[0].proposal->improves);
+  EXPECT_EQ(sim.core().plan("small")->epoch, Epoch(1));
+
+  sim.send({2, "uid 0 (root)", Replan{"small", false}});
+  ASSERT_TRUE(sim.run_till([&] { return sim.core().plan("small")->epoch == Epoch(2); }, 60));
+  ASSERT_EQ(sim.replies().size(), 2U);
+  EXPECT_TRUE(sim.replies()[1].outcome);
+  EXPECT_EQ(sim.disk().plans.at(Epoch(2)).trigger, "operator uid 0 (root)");
+
+  sim.send({3, "uid 0 (root)", Replan{"other", false}});
+  ASSERT_EQ(sim.replies().size(), 3U);
+  EXPECT_EQ(sim.replies()[2].outcome.error().code, ErrorCode::kNotFound);
+}
+
+TEST(Loop, ADrainIsDurableAndHonest) {
+  Sim sim(job(), {});
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  const std::string node = node_name(sim, 1);
+  sim.send({1, "uid 0 (root)", Drain{node, ""}});
+  ASSERT_EQ(sim.replies().size(), 1U);
+  EXPECT_EQ(sim.replies()[0].outcome.error().code, ErrorCode::kInvalid);
+  sim.send({2, "uid 0 (root)", Drain{"nobody", "fan"}});
+  EXPECT_EQ(sim.replies()[1].outcome.error().code, ErrorCode::kNotFound);
+
+  sim.send({3, "uid 0 (root)", Drain{node, "fan is loud"}});
+  EXPECT_EQ(sim.replies().size(), 2U);
+  sim.run_until(sim.now() + 1);
+  ASSERT_EQ(sim.replies().size(), 3U);
+  ASSERT_TRUE(sim.replies()[2].outcome);
+  EXPECT_NE(sim.replies()[2].outcome->find("still works for job small"), std::string::npos)
+      << *sim.replies()[2].outcome;
+  EXPECT_TRUE(sim.disk().nodes.at(node).drained);
+  sim.crash_core();
+  sim.run_until(sim.now() + 5);
+  bool drained = false;
+  for (const AgentView& agent : sim.core().status({}).agents) {
+    drained =
+        drained || (agent.node == node && agent.drained && agent.drain_reason == "fan is loud");
+  }
+  EXPECT_TRUE(drained);
+}
+
+TEST(Loop, ACrashAtAnyMomentOfASwitchEndsInOneEpoch) {
+  for (int moment = 0; moment < 40; ++moment) {
+    SCOPED_TRACE(fmt::format("crash {} ms after the decision", moment * 60));
+    Sim sim(job(), automatic());
+    ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+    sim.slow(node_name(sim, 1), 1.6);
+    ASSERT_TRUE(sim.run_till([&] { return !sim.events("replan_proposed").empty(); }, 60));
+    sim.run_until(sim.now() + 0.06 * moment);
+    sim.crash_core();
+    ASSERT_TRUE(sim.run_till([&] { return sim.settled(); }, 60)) << sim.view().phase;
+    const std::uint64_t step = sim.last_step();
+    sim.run_until(sim.now() + 10);
+    EXPECT_GT(sim.last_step(), step + 3);
+  }
+}
+
+TEST(Loop, AFailingStoreStopsAutomaticMovesAndKeepsThePlan) {
+  Options options = automatic();
+  Sim sim(job(), options);
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.fail_store(true);
+  sim.slow(node_name(sim, 1), 1.6);
+  sim.run_until(sim.now() + 60);
+  EXPECT_EQ(sim.core().plan("small")->epoch, Epoch(1));
+  EXPECT_FALSE(sim.core().status({}).auto_replan);
+  EXPECT_NE(sim.core().status({}).auto_reason.find("disk is full"), std::string::npos);
+  EXPECT_TRUE(sim.settled());
+}
+
+TEST(Loop, ALostAgentBeforeTheDecisionAbortsTheSwitch) {
+  Sim sim(job(), automatic());
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.slow(node_name(sim, 1), 1.6);
+  ASSERT_TRUE(sim.run_till([&] { return sim.view().phase == "switching: armed"; }, 60));
+  sim.restart_agent(node_name(sim, 2));
+  ASSERT_TRUE(sim.run_till([&] { return !sim.events("switch_aborted").empty(); }, 60));
+  EXPECT_EQ(sim.core().plan("small")->epoch, Epoch(1));
+  ASSERT_TRUE(sim.run_till([&] { return sim.settled(); }, 60));
+  // The reason is still there, so the next try follows.
+  ASSERT_TRUE(sim.run_till([&] { return sim.core().plan("small")->epoch == Epoch(3); }, 200));
+}
+
+}  // namespace
+}  // namespace tapas::daemon::sim

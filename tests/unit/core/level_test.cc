@@ -1,0 +1,172 @@
+#include "daemon/core/level.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+namespace tapas::daemon {
+namespace {
+
+constexpr double kNoOffsetLimit = 10.0;
+
+/// A level that learnt a quiet baseline of zero.
+class Series {
+ public:
+  explicit Series(double sigma, std::uint64_t seed = 1, double baseline = 0)
+      : sigma_(sigma), random_(seed), baseline_(baseline) {
+    for (int i = 0; i < 8; ++i) {
+      add(0);
+    }
+  }
+  void add(double deviation) {
+    std::normal_distribution<double> noise(0, sigma_);
+    level.observe(baseline_ + deviation + noise(random_), sensitivity(), {++step, 0});
+  }
+  [[nodiscard]] Sensitivity sensitivity() const { return Sensitivity::of(sigma_, 3); }
+  /// Steps of `deviation` until the alarm; `most` when there is none.
+  int steps_to_alarm(double deviation, int most) {
+    for (int i = 1; i <= most; ++i) {
+      add(deviation);
+      if (level.alarmed()) {
+        return i;
+      }
+    }
+    return most + 1;
+  }
+
+  Level level{8, kNoOffsetLimit};
+  std::uint64_t step = 0;
+
+ private:
+  double sigma_;
+  std::mt19937_64 random_;
+  double baseline_;
+};
+
+TEST(Level, TwoSpikesInARowNeverAlarm) {
+  Series series(0.01);
+  for (int i = 0; i < 5000; ++i) {
+    const bool spike = i % 20 < 2;
+    series.add(spike ? 0.40 : 0);
+    ASSERT_FALSE(series.level.alarmed()) << "at step " << i;
+  }
+}
+
+TEST(Level, TwentyPercentAlarmsInThreeSteps) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    Series series(0.01, seed);
+    EXPECT_LE(series.steps_to_alarm(std::log(1.2), 10), 3) << "seed " << seed;
+    EXPECT_TRUE(series.level.holds(series.sensitivity()) || series.level.run() < 5);
+  }
+}
+
+TEST(Level, ASixPercentPlateauIsFound) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    EXPECT_LE(Series(0.01, seed).steps_to_alarm(std::log(1.06), 200), 20) << "seed " << seed;
+    Series noisy(0.04, seed);
+    EXPECT_EQ(noisy.steps_to_alarm(0, 200), 201);
+    EXPECT_LE(noisy.steps_to_alarm(std::log(1.06), 500), 200) << "seed " << seed;
+  }
+}
+
+TEST(Level, NoiseAloneNeverAlarms) {
+  for (const double sigma : {0.002, 0.01, 0.05, 0.15}) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      Series series(sigma, seed);
+      for (int i = 0; i < 20'000; ++i) {
+        series.add(0);
+        ASSERT_FALSE(series.level.alarmed()) << "sigma " << sigma << " seed " << seed;
+      }
+    }
+  }
+}
+
+TEST(Level, NoisyRanksThatGetSlowAreFound) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    Series series(0.115, seed);
+    EXPECT_EQ(series.steps_to_alarm(0, 1000), 1001);
+    EXPECT_LE(series.steps_to_alarm(std::log(1.25), 300), 100) << "seed " << seed;
+  }
+}
+
+TEST(Level, TheBaselineDoesNotFollowADrift) {
+  Series series(0.005);
+  for (int i = 0; i < 100; ++i) {
+    series.add(0);
+  }
+  int alarm = 0;
+  for (int i = 1; i <= 1000 && alarm == 0; ++i) {
+    series.add(std::log(1 + 0.0002 * i));
+    alarm = series.level.alarmed() ? i : 0;
+  }
+  EXPECT_GT(alarm, 0);
+  EXPECT_LT(alarm * 0.0002, 0.12);
+}
+
+TEST(Level, ABlamedSeriesRecoversAndSpikesOfHealthDoNotCount) {
+  Series series(0.01);
+  ASSERT_LE(series.steps_to_alarm(0.4, 10), 3);
+  series.add(0.4);
+  series.add(0.4);
+  series.level.blame();
+  EXPECT_NEAR(series.level.level(), 0.4, 0.02);
+  for (int i = 0; i < 100; ++i) {
+    series.add(i % 10 < 2 ? 0.0 : 0.4);
+    ASSERT_FALSE(series.level.recovered());
+  }
+  int steps = 0;
+  while (!series.level.recovered() && steps < 20) {
+    series.add(0);
+    ++steps;
+  }
+  EXPECT_LE(steps, 4);
+}
+
+TEST(Level, ABlamedSeriesTellsWhenItsLevelMoves) {
+  Series series(0.01);
+  for (int i = 0; i < 5; ++i) {
+    series.add(0.3);
+  }
+  series.level.blame();
+  for (int i = 0; i < 20; ++i) {
+    series.add(0.3 + (i % 2 == 0 ? 0.05 : -0.05));
+    ASSERT_FALSE(series.level.moved(series.sensitivity()));
+  }
+  for (int i = 0; i < 12; ++i) {
+    series.add(0.6);
+  }
+  EXPECT_TRUE(series.level.moved(series.sensitivity()));
+}
+
+TEST(Level, WhoIsFarOffFromTheStartIsNotTakenForHealthy) {
+  Level level(8, 0.10);
+  const Sensitivity sensitivity = Sensitivity::of(0.01, 3);
+  for (std::uint64_t step = 1; step <= 14; ++step) {
+    level.observe(std::log(1.6), sensitivity, {step, 0});
+  }
+  EXPECT_TRUE(level.alarmed());
+  EXPECT_TRUE(level.holds(sensitivity));
+}
+
+TEST(NoiseEstimate, FindsTheSigmaOfDifferencesAndIgnoresAShift) {
+  NoiseEstimate estimate;
+  std::mt19937_64 random(3);
+  std::normal_distribution<double> noise(0, 0.05);
+  double before = 0;
+  for (int step = 0; step < 200; ++step) {
+    std::vector<double> differences;
+    for (int rank = 0; rank < 101; ++rank) {
+      differences.push_back(std::abs(noise(random) - noise(random)));
+    }
+    std::nth_element(differences.begin(), differences.begin() + 50, differences.end());
+    estimate.add(differences[50]);
+    before = estimate.sigma();
+  }
+  EXPECT_NEAR(before, 0.05, 0.005);
+}
+
+}  // namespace
+}  // namespace tapas::daemon

@@ -1,0 +1,227 @@
+#include "daemon/core/watch.h"
+
+#include "daemon/core/attribution.h"
+#include "tests/unit/solver/jobs.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+namespace tapas::daemon {
+namespace {
+
+/// Feeds whole steps; every rank ends its step when the slowest does, as in a real job.
+class Feed {
+ public:
+  Feed(std::uint32_t replicas, double jitter, std::uint64_t seed = 1)
+      : job(solver::testing::small_job(6, replicas * 2, 2, replicas * 4)),
+        plan(solver::testing::simple_plan(job, {0, 4}, replicas, 2)),
+        roles(job, plan),
+        watch(job.cluster.device_count()),
+        slowdown(job.cluster.device_count(), 1.0),
+        jitter_(jitter),
+        random_(seed) {
+    watch.follow(roles);
+  }
+  void step() {
+    std::normal_distribution<double> noise(1.0, jitter_);
+    WholeStep whole;
+    whole.step = ++steps;
+    whole.flags = flags;
+    whole.ranks.resize(slowdown.size());
+    double slowest = 0;
+    const double shared = std::exp(shared_noise * (noise(random_) - 1.0) / std::max(jitter_, 1e-9));
+    for (std::uint32_t r = 0; r < slowdown.size(); ++r) {
+      RankStep& rank = whole.ranks[r];
+      rank.seen = true;
+      const double compute =
+          roles.of(RankId(r)).compute_s * slowdown[r] * shared * std::max(0.1, noise(random_));
+      rank.compute_s = reports_compute ? compute : 0;
+      slowest = std::max(slowest, compute);
+      ++whole.count;
+    }
+    time_s += slowest * 10 * wall_ratio;
+    for (RankStep& rank : whole.ranks) {
+      rank.wall_s = slowest * 10 * wall_ratio;
+      rank.end_s = time_s;
+    }
+    whole.ranks[0].end_s += clock_skew_s;
+    static_cast<void>(watch.observe(whole));
+  }
+  /// Steps until a verdict is due; `most` + 1 when none is.
+  int steps_to_verdict(int most) {
+    for (int i = 1; i <= most; ++i) {
+      step();
+      if (watch.verdict_due()) {
+        return i;
+      }
+    }
+    return most + 1;
+  }
+  void slow_node(std::uint32_t node, double factor) {
+    for (std::uint32_t d = 0; d < 2; ++d) {
+      slowdown[job.cluster.rank_of(NodeId(node), d).value()] = factor;
+    }
+  }
+  Verdict verdict() { return attribute(watch.findings(), roles, job.cluster); }
+
+  solver::Job job;
+  solver::Plan plan;
+  Roles roles;
+  Watch watch;
+  std::vector<double> slowdown;
+  std::uint32_t flags = 0;
+  double wall_ratio = 1;
+  double shared_noise = 0;
+  double clock_skew_s = 0;
+  bool reports_compute = true;
+  std::uint64_t steps = 0;
+  double time_s = 1.7e9;
+
+ private:
+  double jitter_;
+  std::mt19937_64 random_;
+};
+
+TEST(Watch, ASlowNodeGetsItsVerdictWithinFiveSteps) {
+  for (const std::uint32_t replicas : {1U, 2U, 4U}) {
+    for (const double factor : {1.2, 1.6, 3.0}) {
+      Feed feed(replicas, 0.01);
+      EXPECT_EQ(feed.steps_to_verdict(60), 61);
+      feed.slow_node(1, factor);
+      EXPECT_LE(feed.steps_to_verdict(20), 5) << replicas << " replicas, factor " << factor;
+      const Verdict verdict = feed.verdict();
+      ASSERT_EQ(verdict.cause, Cause::kHost) << verdict.sentence;
+      EXPECT_EQ(verdict.culprits[0].node, feed.job.cluster.nodes[1].name);
+      EXPECT_EQ(verdict.culprits.size(), 1U);
+      EXPECT_NEAR(verdict.slowdown, factor, 0.06 * factor);
+      EXPECT_EQ(verdict.since.step, 61U);
+    }
+  }
+}
+
+TEST(Watch, OneSlowDeviceIsTheDevice) {
+  Feed feed(4, 0.01);
+  EXPECT_EQ(feed.steps_to_verdict(60), 61);
+  feed.slowdown[5] = 1.5;
+  EXPECT_LE(feed.steps_to_verdict(20), 5);
+  const Verdict verdict = feed.verdict();
+  EXPECT_EQ(verdict.cause, Cause::kDevice);
+  EXPECT_EQ(verdict.culprits[0].ranks, (std::vector<RankId>{RankId(5)}));
+}
+
+TEST(Watch, PackedBatchesBlameNobodyYetASlowRankIsFound) {
+  Feed feed(8, 0.115);
+  feed.shared_noise = 0.148;
+  int verdicts = 0;
+  for (int i = 0; i < 5000; ++i) {
+    feed.step();
+    if (feed.watch.verdict_due()) {
+      const Verdict verdict = feed.verdict();
+      ++verdicts;
+      EXPECT_TRUE(verdict.culprits.empty()) << verdict.sentence;
+      feed.watch.accept(verdict.stages);
+    }
+  }
+  EXPECT_LE(verdicts, 1);
+  feed.slowdown[9] = 1.25;
+  EXPECT_LE(feed.steps_to_verdict(300), 300);
+  const Verdict verdict = feed.verdict();
+  ASSERT_EQ(verdict.culprits.size(), 1U) << verdict.sentence;
+  EXPECT_EQ(verdict.culprits[0].ranks, (std::vector<RankId>{RankId(9)}));
+}
+
+TEST(Watch, FlaggedStepsAreNeitherLearntNorJudged) {
+  Feed feed(4, 0.01);
+  feed.flags = 1;
+  feed.slow_node(0, 50);
+  for (int i = 0; i < 10; ++i) {
+    feed.step();
+  }
+  EXPECT_TRUE(feed.watch.learning());
+  feed.flags = 0;
+  feed.slow_node(0, 1);
+  EXPECT_EQ(feed.steps_to_verdict(60), 61);
+}
+
+TEST(Watch, ASlowerStepWithEqualComputeIsJobWide) {
+  Feed feed(4, 0.01);
+  EXPECT_EQ(feed.steps_to_verdict(60), 61);
+  feed.wall_ratio = 1.5;
+  EXPECT_LE(feed.steps_to_verdict(40), 20);
+  EXPECT_EQ(feed.verdict().cause, Cause::kJobWide);
+}
+
+TEST(Watch, WithoutComputeTimesTheCulpritIsUnknown) {
+  Feed feed(4, 0.01);
+  feed.reports_compute = false;
+  EXPECT_EQ(feed.steps_to_verdict(60), 61);
+  feed.slow_node(3, 2.0);
+  EXPECT_LE(feed.steps_to_verdict(40), 20);
+  EXPECT_EQ(feed.verdict().cause, Cause::kUnknown);
+}
+
+TEST(Watch, AStageThatGrowsInAllReplicasIsHeavy) {
+  for (const std::uint32_t replicas : {2U, 4U}) {
+    Feed feed(replicas, 0.01);
+    EXPECT_EQ(feed.steps_to_verdict(60), 61);
+    for (const RankId rank : feed.roles.by_stage()[1]) {
+      feed.slowdown[rank.value()] = 1.4;
+    }
+    EXPECT_LE(feed.steps_to_verdict(40), 20);
+    const Verdict verdict = feed.verdict();
+    EXPECT_EQ(verdict.cause, Cause::kHeavyStage) << verdict.sentence;
+    EXPECT_EQ(verdict.stages, (std::vector<std::uint32_t>{1}));
+  }
+}
+
+TEST(Watch, ABlamedNodeRecoversAndTheStateForgetsIt) {
+  Feed feed(4, 0.01);
+  EXPECT_EQ(feed.steps_to_verdict(60), 61);
+  feed.slow_node(2, 1.6);
+  EXPECT_LE(feed.steps_to_verdict(20), 5);
+  const Verdict verdict = feed.verdict();
+  ASSERT_EQ(verdict.culprits.size(), 1U);
+  for (const RankId rank : verdict.culprits[0].ranks) {
+    feed.watch.blame(rank, 1.6);
+  }
+  EXPECT_TRUE(feed.watch.any_blamed());
+  EXPECT_NEAR(feed.watch.slowdowns()[4], 1.6, 1e-9);
+  EXPECT_EQ(feed.watch.slowdowns()[0], 1.0);
+  feed.slow_node(2, 1.0);
+  std::vector<RankId> back;
+  for (int i = 0; i < 10 && back.empty(); ++i) {
+    feed.step();
+    back = feed.watch.take_recovered();
+  }
+  EXPECT_EQ(back, (std::vector<RankId>{RankId(4), RankId(5)}));
+  EXPECT_FALSE(feed.watch.any_blamed());
+}
+
+TEST(Watch, AWrongClockOfOneRankChangesNothing) {
+  Feed feed(4, 0.01);
+  EXPECT_EQ(feed.steps_to_verdict(40), 41);
+  feed.clock_skew_s = 60;
+  EXPECT_EQ(feed.steps_to_verdict(40), 41);
+  feed.clock_skew_s = -90;
+  EXPECT_EQ(feed.steps_to_verdict(40), 41);
+}
+
+TEST(Watch, BlameStaysWithTheDeviceAcrossASession) {
+  Feed feed(4, 0.01);
+  EXPECT_EQ(feed.steps_to_verdict(60), 61);
+  feed.slow_node(2, 1.6);
+  EXPECT_LE(feed.steps_to_verdict(20), 5);
+  const Verdict verdict = feed.verdict();
+  ASSERT_EQ(verdict.culprits.size(), 1U);
+  for (const RankId rank : verdict.culprits[0].ranks) {
+    feed.watch.blame(rank, 1.6);
+  }
+  feed.watch.new_session();
+  EXPECT_EQ(feed.steps_to_verdict(40), 41);
+  EXPECT_TRUE(feed.watch.any_blamed());
+}
+
+}  // namespace
+}  // namespace tapas::daemon
