@@ -6,6 +6,9 @@ set(CMAKE_INSTALL_UNITDIR lib/systemd/system)
 install(TARGETS tapasd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tapas-daemon)
 
 install(TARGETS tapas-agent RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tapas-agent)
+# A full path, as a relative one would be looked up from here.
+set_target_properties(tapas_rank PROPERTIES PUBLIC_HEADER
+                                            ${PROJECT_SOURCE_DIR}/agent/rank/tapas_rank.h)
 install(
   TARGETS tapas_rank
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT tapas-agent

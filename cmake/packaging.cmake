@@ -20,16 +20,16 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 
 set(CPACK_COMPONENT_TAPAS-DAEMON_DESCRIPTION
     "daemon that keeps training jobs at their best plan
- Receives step records from the agents of a cluster, names the slow node,
- re-optimises the affected pipeline stages and switches the running job.")
+Receives step records from the agents of a cluster, names the slow node,
+re-optimises the affected pipeline stages and switches the running job.")
 set(CPACK_COMPONENT_TAPAS-AGENT_DESCRIPTION
     "node agent and rank library of TAPAS
- Forwards the step records of the training ranks on this node to the daemon
- and carries its switch orders to them. With the C library for ranks.")
+Forwards the step records of the training ranks on this node to the daemon
+and carries its switch orders to them. With the C library for ranks.")
 set(CPACK_COMPONENT_TAPAS-TOOLS_DESCRIPTION
     "operator's tool, emulated cluster and documentation of TAPAS
- tapasctl finds plans offline, watches and replans jobs; tapas-twin emulates
- a cluster over the real wire protocol.")
+tapasctl finds plans offline, watches and replans jobs; tapas-twin emulates
+a cluster over the real wire protocol.")
 
 foreach(component IN LISTS CPACK_COMPONENTS_ALL)
   string(TOUPPER ${component} COMPONENT)

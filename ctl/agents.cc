@@ -35,8 +35,10 @@ struct Agent {
   [[nodiscard]] double urgency() const {
     return (connected ? 0 : 1000) + (slow() ? 100 * slowdown : 0) + (drained ? 1 : 0);
   }
+  /// The daemon has no silence to report of an agent that it never heard.
+  [[nodiscard]] bool never_heard() const { return !connected && silent_s == 0; }
   [[nodiscard]] std::string state() const {
-    std::string text = connected ? "connected" : "lost";
+    std::string text = connected ? "connected" : never_heard() ? "not seen yet" : "lost";
     text += drained ? ", drained" : "";
     return text;
   }
@@ -56,7 +58,7 @@ std::string agent_table(const json::Value& agents) {
     const Agent agent(value);
     table.add_row({agent.node, agent.state(), fmt::format("{:.2f}", agent.slowdown),
                    fmt::to_string(agent.records), fmt::to_string(agent.dropped),
-                   format_seconds(agent.silent_s), agent.drain_reason});
+                   agent.never_heard() ? "-" : format_seconds(agent.silent_s), agent.drain_reason});
   }
   return table.empty() ? "no agent has connected yet\n" : table.text();
 }
@@ -64,11 +66,13 @@ std::string agent_table(const json::Value& agents) {
 std::string agent_digest(const json::Value& agents, std::size_t max_named) {
   std::vector<Agent> bad;
   std::size_t connected = 0;
+  std::size_t unseen = 0;
   std::size_t drained = 0;
   std::size_t slow = 0;
   for (const json::Value& value : agents) {
     Agent agent(value);
     connected += agent.connected ? 1 : 0;
+    unseen += agent.never_heard() ? 1 : 0;
     drained += agent.drained ? 1 : 0;
     slow += agent.slow() ? 1 : 0;
     if (agent.urgency() > 0) {
@@ -78,12 +82,13 @@ std::string agent_digest(const json::Value& agents, std::size_t max_named) {
   std::stable_sort(bad.begin(), bad.end(),
                    [](const Agent& a, const Agent& b) { return a.urgency() > b.urgency(); });
 
-  std::string out = fmt::format("{}: {} connected, {} lost, {} slow, {} drained\n", agents.size(),
-                                connected, agents.size() - connected, slow, drained);
+  std::string out = fmt::format("{}: {} connected, {} lost, {} not seen yet, {} slow, {} drained\n",
+                                agents.size(), connected, agents.size() - connected - unseen,
+                                unseen, slow, drained);
   for (std::size_t i = 0; i < std::min(bad.size(), max_named); ++i) {
     const Agent& agent = bad[i];
     out += fmt::format("  {}  {}", agent.node, agent.state());
-    if (!agent.connected) {
+    if (!agent.connected && !agent.never_heard()) {
       out += fmt::format(", silent for {}", format_seconds(agent.silent_s));
     }
     if (agent.slow()) {

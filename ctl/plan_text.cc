@@ -4,6 +4,7 @@
 #include "ctl/table.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <tuple>

@@ -7,6 +7,7 @@
 #include <CLI/Validators.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <thread>

@@ -24,7 +24,7 @@ TEST(AgentDigest, NamesTheBadOnesWorstFirstAndNeverAllOfThem) {
   agents[60]["drain_reason"] = "fan";
   const std::string text = agent_digest(agents, 3);
   EXPECT_EQ(text,
-            "128: 88 connected, 40 lost, 1 slow, 1 drained\n"
+            "128: 88 connected, 40 lost, 0 not seen yet, 1 slow, 1 drained\n"
             "  n000  lost, silent for 500.0 ms\n"
             "  n001  lost, silent for 500.0 ms\n"
             "  n002  lost, silent for 500.0 ms\n"
@@ -36,9 +36,18 @@ TEST(AgentDigest, SaysWhyANodeIsListed) {
   agents[1]["drained"] = true;
   agents[1]["drain_reason"] = "fan";
   EXPECT_EQ(agent_digest(agents, 8),
-            "2: 2 connected, 0 lost, 1 slow, 1 drained\n"
+            "2: 2 connected, 0 lost, 0 not seen yet, 1 slow, 1 drained\n"
             "  n1  connected, slowdown 1.62\n"
             "  n2  connected, drained (fan)\n");
+}
+
+TEST(AgentDigest, TellsAnAgentThatNeverCameFromOneThatWentAway) {
+  json::Value agents = json::Value::array({agent("n1", false, 1.0), agent("n2", false, 1.0)});
+  agents[0]["silent_s"] = 0.0;
+  EXPECT_EQ(agent_digest(agents, 8),
+            "2: 0 connected, 1 lost, 1 not seen yet, 0 slow, 0 drained\n"
+            "  n1  not seen yet\n"
+            "  n2  lost, silent for 500.0 ms\n");
 }
 
 }  // namespace
