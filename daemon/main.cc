@@ -139,6 +139,7 @@ Result<void> serve(Inputs in) {
   };
 
   Api api({.status = [&core] { return core.status(now()); },
+           .received = [&net] { return (*net)->received(); },
            .rejected =
                [&core, &rejects] {
                  auto counts = rejects.counts();

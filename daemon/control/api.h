@@ -33,6 +33,7 @@ struct ApiResponse {
 /// What the API needs of the rest of the daemon. Called on the core thread.
 struct ApiBackend {
   std::function<StatusView()> status;
+  std::function<std::map<std::string, std::uint64_t>()> received;
   std::function<std::map<std::string, std::uint64_t>()> rejected;
   std::function<std::shared_ptr<const solver::Plan>(const std::string& job)> plan;
   std::function<void(OperatorCommand)> submit;

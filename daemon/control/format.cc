@@ -59,19 +59,18 @@ std::string format_time(std::int64_t wall_ns) {
 }
 
 json::Value status_json(const StatusView& status,
+                        const std::map<std::string, std::uint64_t>& received,
                         const std::map<std::string, std::uint64_t>& rejected) {
   json::Value out = {{"schema", "tapas.status/1"},        {"version", TAPAS_VERSION},
                      {"term", status.term.value()},       {"auto_replan", status.auto_replan},
                      {"auto_reason", status.auto_reason}, {"agents", json::Value::array()},
-                     {"jobs", json::Value::array()},      {"rejected", json::Value::object()}};
+                     {"jobs", json::Value::array()},      {"received", json::Value(received)},
+                     {"rejected", json::Value(rejected)}};
   for (const AgentView& agent : status.agents) {
     out["agents"].push_back(agent_json(agent));
   }
   for (const JobView& job : status.jobs) {
     out["jobs"].push_back(job_json(job));
-  }
-  for (const auto& [reason, count] : rejected) {
-    out["rejected"][reason] = count;
   }
   return out;
 }

@@ -15,7 +15,9 @@ namespace tapas::daemon {
 /// "2026-02-03T04:05:06.789Z"
 [[nodiscard]] std::string format_time(std::int64_t wall_ns);
 
+/// `received` and `rejected`: counts since the start, by kind of record and by reason.
 [[nodiscard]] json::Value status_json(const StatusView& status,
+                                      const std::map<std::string, std::uint64_t>& received,
                                       const std::map<std::string, std::uint64_t>& rejected);
 [[nodiscard]] json::Value plans_json(const std::vector<StoredPlan>& plans);
 [[nodiscard]] json::Value decisions_json(const std::vector<StoredDecision>& decisions);

@@ -190,8 +190,8 @@ void Net::set_agents(AllowList agents) {
 
 const std::string& Net::endpoint() const { return impl_->endpoint; }
 std::uint64_t Net::beats() const { return impl_->beats.load(std::memory_order_relaxed); }
-Net::Received Net::received() const {
-  return {impl_->steps.load(), impl_->links.load(), impl_->health.load()};
+std::map<std::string, std::uint64_t> Net::received() const {
+  return {{"step", impl_->steps}, {"link", impl_->links}, {"health", impl_->health}};
 }
 
 void Net::Impl::run() {

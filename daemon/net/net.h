@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,13 +56,8 @@ class Net {
   /// Grows while the thread lives and makes progress.
   [[nodiscard]] std::uint64_t beats() const;
 
-  /// Records taken in since the start.
-  struct Received {
-    std::uint64_t steps = 0;
-    std::uint64_t links = 0;
-    std::uint64_t health = 0;
-  };
-  [[nodiscard]] Received received() const;
+  /// Records taken in since the start, by kind.
+  [[nodiscard]] std::map<std::string, std::uint64_t> received() const;
 
  private:
   struct Impl;

@@ -27,6 +27,10 @@ class ApiHarness {
                                          1, "nobody is slow", 8, 8});
                     return view;
                   },
+              .received =
+                  [] {
+                    return std::map<std::string, std::uint64_t>{{"step", 7}};
+                  },
               .rejected =
                   [] {
                     return std::map<std::string, std::uint64_t>{{"unknown_key", 2}};
@@ -105,6 +109,7 @@ TEST(OperatorApi, ShowsTheStatus) {
   const json::Value body = harness.body(response);
   EXPECT_EQ(body["schema"], "tapas.status/1");
   EXPECT_EQ(body["term"], 3);
+  EXPECT_EQ(body["received"]["step"], 7);
   EXPECT_EQ(body["rejected"]["unknown_key"], 2);
   EXPECT_EQ(body["jobs"][0]["session"], "00000000000000ff");
   EXPECT_EQ(body["jobs"][0]["epoch"], 0);
