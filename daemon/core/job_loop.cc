@@ -88,6 +88,26 @@ void JobLoop::send_active(LoopContext& context, const std::string& node) const {
   context.out.send(node, PlanMessage{job_->name, context.term, active_, true});
 }
 
+void JobLoop::know_devices(LoopContext& context, const std::string& node,
+                           const JobAttachment& attachment) {
+  for (const RankAttachment& rank : attachment.ranks) {
+    std::string& known = device_uuids_[rank.rank];
+    const std::string before = std::exchange(known, rank.device_uuid);
+    if (before.empty() || before == known) {
+      continue;
+    }
+    watch_.forget(rank.rank);
+    if (slowdown(node) == 1.0) {
+      slow_since_s_.erase(node);
+    }
+    context.out.event(
+        job_->name, "device_changed", node,
+        fmt::format("device {} of {} is another one now ({}, was {}): nothing is held "
+                    "against it",
+                    job_->cluster.device_of(rank.rank), node, known, before));
+  }
+}
+
 void JobLoop::hello(LoopContext& context, const AgentHello& hello,
                     const Registry::Arrival& arrival) {
   const auto found =
@@ -97,6 +117,7 @@ void JobLoop::hello(LoopContext& context, const AgentHello& hello,
   if (attachment != nullptr) {
     // Plans that this store does not know of must not meet their numbers again.
     highest_epoch_ = std::max({highest_epoch_, attachment->epoch, attachment->pending_epoch});
+    know_devices(context, hello.node, *attachment);
   }
   on_outcome(context, switch_.hello(hello.node, attachment, arrival.restarted, env(context)));
   if (attachment == nullptr || !active_) {

@@ -114,6 +114,7 @@ class JobLoop {
   };
 
   // job_loop.cc
+  void know_devices(LoopContext& context, const std::string& node, const JobAttachment& attachment);
   [[nodiscard]] std::optional<Rejection> implausible(const std::string& node,
                                                      const StepSample& sample) const;
   [[nodiscard]] bool follows_session(LoopContext& context, const StepSample& sample);
@@ -132,22 +133,31 @@ class JobLoop {
   void roll_back(LoopContext& context, const Trial& trial, double observed_s);
   [[nodiscard]] std::vector<Evidence> verdict_evidence(const Verdict& verdict) const;
 
-  // job_switch.cc
+  // job_decide.cc
   void review(LoopContext& context);
   void ask(LoopContext& context, Ask ask);
-  [[nodiscard]] solver::ClusterState cluster_state(const LoopContext& context) const;
-  void refresh_prediction(const LoopContext& context);
   [[nodiscard]] std::set<std::string> blamed_nodes() const;
   [[nodiscard]] std::string cause(const Ask& ask) const;
+  [[nodiscard]] std::size_t recent_switches(const std::set<std::string>& nodes) const;
+  [[nodiscard]] double cooldown_left_s(const LoopContext& context,
+                                       const std::set<std::string>& nodes) const;
   [[nodiscard]] Circumstances circumstances(const LoopContext& context, const Ask& ask,
                                             const Result<solver::Proposal>& proposal) const;
-  [[nodiscard]] std::string obstacle(const LoopContext& context, const solver::Plan& plan) const;
-  [[nodiscard]] std::string defect(const LoopContext& context, const solver::Plan& plan) const;
   [[nodiscard]] std::vector<Evidence> proposal_evidence(const LoopContext& context, const Ask& ask,
                                                         const ReplanSolved& solved) const;
   void decide(LoopContext& context, const Ask& ask, const ReplanSolved& solved);
   void answer(LoopContext& context, const Ask& ask, const Choice& choice,
               const ReplanSolved& solved, std::uint64_t write);
+  DecisionRow new_decision(std::string code, std::string sentence, std::vector<Evidence> evidence);
+  void record(LoopContext& context, const DecisionRow& row, bool stored_elsewhere);
+  void amend(LoopContext& context, std::uint64_t decision, const std::vector<Evidence>& evidence);
+
+  // job_switch.cc
+  [[nodiscard]] SwitchMachine::Env env(LoopContext& context) const;
+  [[nodiscard]] solver::ClusterState cluster_state(const LoopContext& context) const;
+  void refresh_prediction(const LoopContext& context);
+  [[nodiscard]] std::string obstacle(const LoopContext& context, const solver::Plan& plan) const;
+  [[nodiscard]] std::string defect(const LoopContext& context, const solver::Plan& plan) const;
   /// Starts the switch that `decision` stands for; returns the write that makes it durable.
   std::uint64_t begin_switch(LoopContext& context, solver::Plan plan, DecisionRow decision,
                              Trial trial, const std::string& trigger,
@@ -155,13 +165,6 @@ class JobLoop {
   void on_outcome(LoopContext& context, SwitchMachine::Outcome outcome);
   void on_commit_decided(LoopContext& context);
   void on_aborted(LoopContext& context);
-  [[nodiscard]] SwitchMachine::Env env(LoopContext& context) const;
-  DecisionRow new_decision(std::string code, std::string sentence, std::vector<Evidence> evidence);
-  void record(LoopContext& context, const DecisionRow& row, bool stored_elsewhere);
-  void amend(LoopContext& context, std::uint64_t decision, const std::vector<Evidence>& evidence);
-  [[nodiscard]] std::size_t recent_switches(const std::set<std::string>& nodes) const;
-  [[nodiscard]] double cooldown_left_s(const LoopContext& context,
-                                       const std::set<std::string>& nodes) const;
 
   const std::shared_ptr<const solver::Job> job_;
   RestoredJob restored_;  ///< until start()
@@ -179,7 +182,8 @@ class JobLoop {
   std::set<RankId> next_session_ranks_;
   StepWindow window_;
   Watch watch_;
-  double job_time_s_ = 0;   ///< end of the last plain step
+  std::map<RankId, std::string> device_uuids_;  ///< history belongs to the device in the slot
+  double job_time_s_ = 0;                       ///< end of the last plain step
   double steps_per_s_ = 0;  ///< on the steady clock, which deadlines and messages live by
   std::uint64_t paced_step_ = 0;
   std::chrono::nanoseconds paced_at_{0};
@@ -210,6 +214,9 @@ class JobLoop {
   std::map<std::set<std::string>, Quarantine> quarantine_;
   std::deque<DecisionRow> decisions_;  ///< newest first
 };
+
+/// Names of the nodes that hold a position in the plan.
+[[nodiscard]] std::set<std::string> nodes_of(const solver::Job& job, const solver::Plan& plan);
 
 /// Puts or replaces one piece of evidence.
 void put(std::vector<Evidence>& evidence, std::string key,

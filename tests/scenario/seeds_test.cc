@@ -77,7 +77,10 @@ void run(std::uint64_t seed, Tally& tally) {
 TEST(Seeds, EverySwitchEndsInOneEpochWhateverBreaks) {
   const char* only = std::getenv("TAPAS_SEED");
   const std::uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
-  const std::uint64_t last = only != nullptr ? first : 60;
+  const char* more = std::getenv("TAPAS_SEEDS");
+  const std::uint64_t last = only != nullptr   ? first
+                             : more != nullptr ? std::strtoull(more, nullptr, 10)
+                                               : 60;
   Tally tally;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}; alone: TAPAS_SEED={} core_scenario_test", seed, seed));

@@ -239,7 +239,8 @@ void Sim::cut(const std::string& node) {
   Agent& agent = *agent_by_node_.at(node);
   agent.up = false;
   ++agent.line;
-  at(draw(0.1, 1.5), [this, a = &agent, line = agent.line] {
+  // Some stay away for longer than the core waits for them.
+  at(chance(0.15) ? draw(4, 15) : draw(0.1, 1.5), [this, a = &agent, line = agent.line] {
     if (line == a->line) {
       connect(*a);
     }
@@ -430,6 +431,11 @@ void Sim::receive_order(Agent& agent, const SwitchMessage& order) {
       answer(SwitchPhase::kCommitted, true, "");
       return;
     case SwitchOrder::kAbort:
+      if (const auto change = disk_.switches.find(order.to);
+          change != disk_.switches.end() && (change->second.state == SwitchState::kCommitDecided ||
+                                             change->second.state == SwitchState::kDone)) {
+        broken(fmt::format("{} got ABORT of epoch {} that was decided", agent.node, order.to));
+      }
       if (agent.pending == order.to) {
         rest(agent);
       }

@@ -281,6 +281,31 @@ TEST(Core, ADecidedSwitchIsFinishedAfterARestart) {
   EXPECT_EQ(bench.core->status(bench.now).jobs[0].phase, "learning");
 }
 
+TEST(Core, AnotherDeviceInASlotIsNoticed) {
+  Bench bench;
+  const auto says_so = [&] {
+    for (const Action& action : bench.actions) {
+      if (const auto* write = std::get_if<StoreWrite>(&action)) {
+        for (const StoreRow& row : write->rows) {
+          const auto* event = std::get_if<EventRow>(&row);
+          if (event != nullptr && event->kind == "device_changed") {
+            return true;
+          }
+        }
+      }
+    }
+    return false;
+  };
+  AgentHello hello = bench.hello(0, 1);
+  hello.jobs[0].ranks[0].device_uuid = "aa";
+  bench.apply(hello);
+  bench.apply(hello);
+  EXPECT_FALSE(says_so());
+  hello.jobs[0].ranks[0].device_uuid = "bb";
+  bench.apply(hello);
+  EXPECT_TRUE(says_so());
+}
+
 TEST(Core, SameEventsGiveTheSameActions) {
   const auto trace = [] {
     Bench bench;

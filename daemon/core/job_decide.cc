@@ -1,0 +1,359 @@
+#include "daemon/core/job_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace tapas::daemon {
+namespace {
+
+constexpr std::size_t kKeptDecisions = 64;
+constexpr double kHourS = 3600.0;
+
+double bytes_of(const std::vector<solver::LayerMove>& moves) {
+  double bytes = 0;
+  for (const solver::LayerMove& move : moves) {
+    bytes += move.bytes;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::set<std::string> JobLoop::blamed_nodes() const {
+  std::set<std::string> nodes;
+  for (const auto& [node, since] : slow_since_s_) {
+    nodes.insert(node);
+  }
+  return nodes;
+}
+
+void JobLoop::review(LoopContext& context) {
+  review_at_s_ = 0;
+  const bool asked = std::any_of(asks_.begin(), asks_.end(), [](const auto& entry) {
+    return entry.second.operator_request == 0;
+  });
+  if (!switch_.idle() || trial_ || asked) {
+    review_wanted_ = true;  // Once that is over.
+    return;
+  }
+  review_wanted_ = false;
+  if (slow_since_s_.empty() && recovered_nodes_.empty()) {
+    return;
+  }
+  ask(context,
+      {slow_since_s_.empty() ? Trigger::kRecovery : Trigger::kCulprit, {}, 0, {}, false, {}});
+}
+
+void JobLoop::ask(LoopContext& context, Ask ask) {
+  ask.base = active_->epoch;
+  double age_s = 0;
+  for (const auto& [node, since] : slow_since_s_) {
+    age_s = std::max(age_s, job_time_s_ - since);
+  }
+  const std::uint64_t request = ++context.last_request;
+  context.out.add(
+      RequestReplan{job_->name,
+                    request,
+                    {*active_, cluster_state(context),
+                     expected_rest_s(context.config.episode_prior_s, age_s), calibration_}});
+  asks_[request] = std::move(ask);
+}
+
+std::string JobLoop::cause(const Ask& ask) const {
+  switch (ask.trigger) {
+    case Trigger::kOperator:
+      return fmt::format("{} asked for a replan", ask.who);
+    case Trigger::kDrain:
+      return fmt::format("node {} is drained", ask.drained);
+    case Trigger::kRecovery:
+      return fmt::format("node {} is healthy again", fmt::join(recovered_nodes_, ", "));
+    case Trigger::kCulprit:
+      break;
+  }
+  std::vector<std::string> parts;
+  for (const auto& [node, since] : slow_since_s_) {
+    parts.push_back(
+        fmt::format("node {} computes {:.2f} times as long as its equals", node, slowdown(node)));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::size_t JobLoop::recent_switches(const std::set<std::string>& nodes) const {
+  return static_cast<std::size_t>(
+      std::count_if(past_switches_.begin(), past_switches_.end(), [&](const PastSwitch& past) {
+        return past.time_s > job_time_s_ - kHourS &&
+               std::any_of(nodes.begin(), nodes.end(),
+                           [&](const std::string& node) { return past.nodes.contains(node); });
+      }));
+}
+
+double JobLoop::cooldown_left_s(const LoopContext& context,
+                                const std::set<std::string>& nodes) const {
+  if (past_switches_.empty()) {
+    return 0;
+  }
+  const std::size_t times = std::max<std::size_t>(recent_switches(nodes), 1);
+  return past_switches_.back().time_s + cooldown_s(context.config, times) - job_time_s_;
+}
+
+Circumstances JobLoop::circumstances(const LoopContext& context, const Ask& ask,
+                                     const Result<solver::Proposal>& proposal) const {
+  Circumstances out;
+  out.trigger = ask.trigger;
+  out.cause = cause(ask);
+  out.auto_replan = context.auto_mode.on;
+  out.auto_reason = context.auto_mode.reason;
+  std::set<std::string> nodes = blamed_nodes();
+  nodes.insert(recovered_nodes_.begin(), recovered_nodes_.end());
+  out.cooldown_left_s = cooldown_left_s(context, nodes);
+  const auto within_hour =
+      std::count_if(past_switches_.begin(), past_switches_.end(),
+                    [this](const PastSwitch& past) { return past.time_s > job_time_s_ - kHourS; });
+  out.budget_left = within_hour < static_cast<std::ptrdiff_t>(context.config.replans_per_hour);
+  if (const auto found = quarantine_.find(nodes); found != quarantine_.end()) {
+    out.quarantine_left_s = found->second.until_s - job_time_s_;
+  }
+  if (proposal && proposal->improves) {
+    out.obstacle = obstacle(context, proposal->plan);
+    out.defect = defect(context, proposal->plan);
+    if (out.defect.empty() && nodes_of(*job_, proposal->plan).contains(ask.drained)) {
+      out.defect = "the best plan found still needs the node, there is no free spare for it";
+    }
+  }
+  return out;
+}
+
+std::vector<Evidence> JobLoop::proposal_evidence(const LoopContext& context, const Ask& ask,
+                                                 const ReplanSolved& solved) const {
+  std::vector<Evidence> evidence;
+  if (ask.trigger == Trigger::kCulprit || ask.trigger == Trigger::kRecovery) {
+    evidence = verdict_evidence_;
+  } else if (!ask.drained.empty()) {
+    put(evidence, "node", ask.drained);
+  }
+  put(evidence, "predicted_step_s", predicted_step_s_);
+  put(evidence, "solve_s", solved.solve_s);
+  double age_s = 0;
+  for (const auto& [node, since] : slow_since_s_) {
+    age_s = std::max(age_s, job_time_s_ - since);
+  }
+  put(evidence, "expected_episode_s", expected_rest_s(context.config.episode_prior_s, age_s));
+  if (solved.proposal) {
+    const solver::Proposal& proposal = *solved.proposal;
+    put(evidence, "step_before_s", proposal.step_before_s);
+    put(evidence, "step_after_s", proposal.step_after_s);
+    put(evidence, "lower_bound_s", proposal.lower_bound_s);
+    if (proposal.lower_bound_s > 0) {
+      put(evidence, "after_over_bound_ratio", proposal.step_after_s / proposal.lower_bound_s);
+    }
+    put(evidence, "net_gain_s", proposal.net_gain_s);
+    put(evidence, "switch_cost_s", proposal.switch_s);
+    put(evidence, "layers_moved", static_cast<std::int64_t>(proposal.moves.size()));
+    put(evidence, "bytes_moved", bytes_of(proposal.moves));
+    put(evidence, "plans_evaluated", static_cast<std::int64_t>(proposal.plans_evaluated));
+  }
+  return evidence;
+}
+
+void JobLoop::replan_solved(LoopContext& context, const ReplanSolved& solved) {
+  const auto found = asks_.find(solved.request);
+  if (found == asks_.end()) {
+    return;
+  }
+  const Ask ask = std::move(asks_.extract(found).mapped());
+  if (ask.base != active_->epoch) {
+    const std::string moved = fmt::format("job {} went from plan {} to {} meanwhile; try again",
+                                          job_->name, ask.base, active_->epoch);
+    if (ask.trigger == Trigger::kDrain) {
+      context.drain_answers.emplace_back(ask.operator_request, moved);
+    } else if (ask.operator_request != 0) {
+      context.out.add(
+          OperatorReply{ask.operator_request, fail(ErrorCode::kConflict, "{}", moved), nullptr});
+    } else {
+      review_wanted_ = true;
+    }
+    return;
+  }
+  if (ask.dry_run) {
+    Result<std::string> outcome = std::string{};
+    if (!solved.proposal) {
+      outcome = fail_in("no new plan", solved.proposal.error());
+    } else {
+      const std::string trouble =
+          solved.proposal->improves ? defect(context, solved.proposal->plan) : std::string{};
+      outcome =
+          trouble.empty() ? solved.proposal->reason : "this plan would be refused: " + trouble;
+    }
+    context.out.add(OperatorReply{
+        ask.operator_request, std::move(outcome),
+        solved.proposal ? std::make_shared<const solver::Proposal>(*solved.proposal) : nullptr});
+    return;
+  }
+  decide(context, ask, solved);
+}
+
+void JobLoop::decide(LoopContext& context, const Ask& ask, const ReplanSolved& solved) {
+  const Choice choice =
+      weigh(context.config, circumstances(context, ask, solved.proposal), solved.proposal);
+  if (solved.proposal && solved.proposal->lower_bound_s > 0) {
+    bound_step_s_ = solved.proposal->lower_bound_s;
+  }
+  const bool automatic = ask.operator_request == 0;
+  std::set<std::string> nodes = blamed_nodes();
+  nodes.insert(recovered_nodes_.begin(), recovered_nodes_.end());
+  const std::string hold = fmt::format("{} {}", choice.code, fmt::join(nodes, " "));
+  if (automatic && !choice.act) {
+    // Asked again later, rarer each time the answer stays the same; said only once.
+    const double wait = choice.retry_after_s * (last_hold_ == hold ? 4 : 1);
+    review_at_s_ = job_time_s_ + wait;
+    if (choice.code == "no_better_plan" && slow_since_s_.empty()) {
+      recovered_nodes_.clear();
+      review_at_s_ = 0;
+    }
+    if (std::exchange(last_hold_, hold) == hold) {
+      return;
+    }
+  }
+  DecisionRow row =
+      new_decision(choice.code, choice.sentence, proposal_evidence(context, ask, solved));
+  if (!choice.act) {
+    record(context, row, false);
+    answer(context, ask, choice, solved, 0);
+    return;
+  }
+  put(row.evidence, "verify", "pending");
+  const solver::Proposal& proposal = *solved.proposal;
+  Trial trial;
+  trial.decision = row.decision;
+  trial.nodes = std::move(nodes);
+  trial.promised_s = proposal.step_after_s;
+  trial.may_roll_back = automatic;
+  std::optional<OperatorRow> operator_row;
+  if (ask.trigger == Trigger::kOperator) {
+    operator_row = OperatorRow{ask.who, "replan " + job_->name, "", choice.sentence, 0};
+  }
+  const std::string trigger = ask.trigger == Trigger::kCulprit
+                                  ? fmt::format("slow node {}", fmt::join(blamed_nodes(), ", "))
+                              : ask.trigger == Trigger::kRecovery ? std::string("recovery")
+                              : ask.trigger == Trigger::kDrain    ? "drain " + ask.drained
+                                                                  : "operator " + ask.who;
+  context.out.event(job_->name, "replan_proposed", "",
+                    fmt::format("new plan in {:.1f} ms: {} layers to move, {:.3f} s instead of "
+                                "{:.3f} s a step",
+                                solved.solve_s * 1e3, proposal.moves.size(), proposal.step_after_s,
+                                proposal.step_before_s),
+                    {{"solve_s", solved.solve_s},
+                     {"step_before_s", proposal.step_before_s},
+                     {"step_after_s", proposal.step_after_s}});
+  const std::uint64_t write = begin_switch(context, proposal.plan, std::move(row), std::move(trial),
+                                           trigger, std::move(operator_row));
+  answer(context, ask, choice, solved, write);
+}
+
+void JobLoop::answer(LoopContext& context, const Ask& ask, const Choice& choice,
+                     const ReplanSolved& solved, std::uint64_t write) {
+  if (ask.trigger == Trigger::kDrain) {
+    const std::string rest =
+        choice.act ? ""
+                   : fmt::format(
+                         "; it still works for job {} under plan {}: give the cluster a "
+                         "spare, or stop the job, to free it",
+                         job_->name, active_->epoch);
+    context.drain_answers.emplace_back(ask.operator_request, choice.sentence + rest);
+    return;
+  }
+  if (ask.trigger != Trigger::kOperator) {
+    return;
+  }
+  OperatorReply reply{
+      ask.operator_request, choice.sentence,
+      solved.proposal ? std::make_shared<const solver::Proposal>(*solved.proposal) : nullptr};
+  if (!solved.proposal) {
+    reply.outcome = fail_in("no new plan", solved.proposal.error());
+  }
+  if (write == 0) {
+    write =
+        context.out.store({OperatorRow{ask.who, "replan " + job_->name, "", choice.sentence, 0}});
+  }
+  context.replies[write] = std::move(reply);
+}
+
+DecisionRow JobLoop::new_decision(std::string code, std::string sentence,
+                                  std::vector<Evidence> evidence) {
+  return {job_->name,
+          ++last_decision_,
+          active_ ? active_->epoch : Epoch{},
+          std::move(code),
+          std::move(sentence),
+          std::move(evidence),
+          0};
+}
+
+void JobLoop::record(LoopContext& context, const DecisionRow& row, bool stored_elsewhere) {
+  decisions_.push_front(row);
+  decisions_.front().wall_ns = context.out.now().wall_ns;
+  if (decisions_.size() > kKeptDecisions) {
+    decisions_.pop_back();
+  }
+  if (!stored_elsewhere) {
+    context.out.journal(decisions_.front());
+  }
+  const auto node = std::find_if(row.evidence.begin(), row.evidence.end(),
+                                 [](const Evidence& entry) { return entry.key == "node"; });
+  context.out.event(job_->name, "decision",
+                    node == row.evidence.end() ? "" : std::get<std::string>(node->value),
+                    fmt::format("{}: {}", row.reason_code, row.sentence), row.evidence);
+}
+
+void JobLoop::amend(LoopContext& context, std::uint64_t decision,
+                    const std::vector<Evidence>& evidence) {
+  const auto found = std::find_if(decisions_.begin(), decisions_.end(),
+                                  [&](const DecisionRow& row) { return row.decision == decision; });
+  if (found == decisions_.end()) {
+    return;
+  }
+  for (const Evidence& entry : evidence) {
+    put(found->evidence, entry.key, entry.value);
+  }
+  context.out.journal(*found);
+}
+
+void JobLoop::operator_replan(LoopContext& context, const OperatorCommand& command, bool dry_run) {
+  const auto refuse = [&](std::string sentence) {
+    context.out.add(OperatorReply{command.request,
+                                  fail(ErrorCode::kConflict, "{}", std::move(sentence)), nullptr});
+  };
+  if (!active_) {
+    if (!first_plan_) {
+      no_plan_reason_.clear();
+      context.out.add(RequestPlan{job_->name});
+    }
+    refuse(fmt::format("job {} has no plan yet; one is being solved", job_->name));
+    return;
+  }
+  if (!dry_run && !switch_.idle()) {
+    refuse(fmt::format("job {} is switching to plan {} ({}); wait for its end", job_->name,
+                       switch_.task().to->epoch, to_string(switch_.stage())));
+    return;
+  }
+  ask(context, {Trigger::kOperator, {}, command.request, command.who, dry_run, {}});
+}
+
+std::optional<std::string> JobLoop::drain(LoopContext& context, std::uint64_t request,
+                                          const std::string& node) {
+  if (!active_ || !roles_.nodes().contains(node)) {
+    return fmt::format("job {} does not use it", job_->name);
+  }
+  if (!switch_.idle()) {
+    return fmt::format(
+        "job {} is in the middle of a switch and still uses it; drain it again after "
+        "the switch to move the job off",
+        job_->name);
+  }
+  ask(context, {Trigger::kDrain, {}, request, {}, false, node});
+  return std::nullopt;
+}
+
+}  // namespace tapas::daemon
