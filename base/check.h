@@ -11,9 +11,9 @@ namespace tapas {
 }  // namespace tapas
 
 /// A broken invariant of our own code: never for bad input. Aborts; systemd restarts the daemon.
-#define TAPAS_CHECK(condition, ...)                                                     \
-  do {                                                                                  \
-    if (!(condition)) {                                                                 \
+#define TAPAS_CHECK(condition, ...)                                                      \
+  do {                                                                                   \
+    if (!(condition)) {                                                                  \
       ::tapas::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
-    }                                                                                   \
+    }                                                                                    \
   } while (false)

@@ -16,9 +16,8 @@ bool valid_name(std::string_view name) {
   if (name.empty() || name.size() > kMaxNameLength || !is_alnum(name.front())) {
     return false;
   }
-  return std::all_of(name.begin(), name.end(), [](char c) {
-    return is_alnum(c) || c == '.' || c == '_' || c == '-';
-  });
+  return std::all_of(name.begin(), name.end(),
+                     [](char c) { return is_alnum(c) || c == '.' || c == '_' || c == '-'; });
 }
 
 }  // namespace tapas

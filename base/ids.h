@@ -1,11 +1,11 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <compare>
 #include <cstdint>
 #include <functional>
 #include <string_view>
-
-#include <fmt/format.h>
 
 namespace tapas {
 

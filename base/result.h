@@ -1,11 +1,11 @@
 #pragma once
 
+#include <fmt/format.h>
+#include <tl/expected.hpp>
+
 #include <string>
 #include <string_view>
 #include <utility>
-
-#include <fmt/format.h>
-#include <tl/expected.hpp>
 
 namespace tapas {
 
@@ -36,8 +36,7 @@ using Result = tl::expected<T, Error>;
 template <typename... Args>
 [[nodiscard]] tl::unexpected<Error> fail(ErrorCode code, fmt::format_string<Args...> format,
                                          Args&&... args) {
-  return tl::unexpected<Error>(
-      Error{code, fmt::format(format, std::forward<Args>(args)...)});
+  return tl::unexpected<Error>(Error{code, fmt::format(format, std::forward<Args>(args)...)});
 }
 
 /// Passes an error on, with the place it happened in put in front of it.

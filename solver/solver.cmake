@@ -19,4 +19,4 @@ add_library(
   search/shapes.cc
   search/solve.cc
   search/split.cc)
-target_link_libraries(tapas_solver PUBLIC tapas_model)
+target_link_libraries(tapas_solver PUBLIC tapas_model PRIVATE tapas_hot)

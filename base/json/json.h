@@ -1,15 +1,15 @@
 #pragma once
 
+#include "base/result.h"
+
+#include <nlohmann/json.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <nlohmann/json.hpp>
-
-#include "base/result.h"
 
 namespace tapas::json {
 
@@ -53,7 +53,8 @@ class ObjectReader {
   [[nodiscard]] std::string string(std::string_view key);
   [[nodiscard]] std::string string_or(std::string_view key, std::string_view fallback);
   /// One of the allowed words; the error lists them.
-  [[nodiscard]] std::string word(std::string_view key, std::initializer_list<std::string_view> allowed);
+  [[nodiscard]] std::string word(std::string_view key,
+                                 std::initializer_list<std::string_view> allowed);
   [[nodiscard]] double number(std::string_view key, double min, double max);
   [[nodiscard]] double number_or(std::string_view key, double fallback, double min, double max);
   [[nodiscard]] std::int64_t integer(std::string_view key, std::int64_t min, std::int64_t max);

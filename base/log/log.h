@@ -7,8 +7,9 @@ namespace tapas::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError };
 
-/// Sets the process up once, before any thread starts. Goes to stderr; under systemd (JOURNAL_STREAM
-/// set) with the priority prefix of sd-daemon(3) and without a timestamp, as the journal adds both.
+/// Sets the process up once, before any thread starts. Goes to stderr; under systemd
+/// (JOURNAL_STREAM set) with the priority prefix of sd-daemon(3) and without a timestamp, as the
+/// journal adds both.
 void set_up(std::string_view program, Level level);
 
 /// Reads debug, info, warning or error; nothing else.

@@ -1,13 +1,13 @@
 #pragma once
 
+#include "base/ids.h"
+#include "base/result.h"
+
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "base/ids.h"
-#include "base/result.h"
 
 namespace tapas::solver {
 
@@ -32,9 +32,9 @@ struct NodeType {
   std::uint32_t devices = 0;
   double fast_link_bytes_per_s = 0;  ///< per device, one way, inside the NVLink/HCCS domain
   double fast_link_latency_s = 0;
-  double nic_bytes_per_s = 0;        ///< one NIC, one way
-  std::uint32_t nics = 0;            ///< that serve devices
-  std::string topo_file;             ///< where this came from; empty = given directly
+  double nic_bytes_per_s = 0;  ///< one NIC, one way
+  std::uint32_t nics = 0;      ///< that serve devices
+  std::string topo_file;       ///< where this came from; empty = given directly
 };
 
 struct Node {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <vector>
-
 #include "base/ids.h"
+
+#include <vector>
 
 namespace tapas::solver {
 

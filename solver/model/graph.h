@@ -1,11 +1,11 @@
 #pragma once
 
+#include "base/result.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "base/result.h"
 
 namespace tapas::solver {
 
@@ -75,9 +75,10 @@ struct GptShape {
 };
 
 /// Layer 0 is the embedding, then one layer per block (norm, QKV column-parallel linear, attention
-/// core without a stored score matrix as in flash attention, projection row-parallel linear, dropout,
-/// norm, MLP column- and row-parallel linears, dropout), last the final norm and the head. Flops and
-/// stashed bytes follow Narayanan et al. 2021 (SC21, appendix) and Korthikanti et al. 2022, section 4.
+/// core without a stored score matrix as in flash attention, projection row-parallel linear,
+/// dropout, norm, MLP column- and row-parallel linears, dropout), last the final norm and the head.
+/// Flops and stashed bytes follow Narayanan et al. 2021 (SC21, appendix) and Korthikanti et al.
+/// 2022, section 4.
 [[nodiscard]] Result<Graph> build_gpt(const GptShape& shape);
 
 }  // namespace tapas::solver

@@ -1,13 +1,13 @@
 #pragma once
 
+#include "base/result.h"
+#include "solver/model/cluster.h"
+#include "solver/model/graph.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "base/result.h"
-#include "solver/model/cluster.h"
-#include "solver/model/graph.h"
 
 namespace tapas::solver {
 
@@ -19,16 +19,16 @@ std::string_view to_string(CostModelKind kind);
 
 /// Which changes the job's runtime can apply while it runs.
 struct Capabilities {
-  bool replica_splits = true;  ///< replicas may cut their layers differently
+  bool replica_splits = true;     ///< replicas may cut their layers differently
   bool microbatch_counts = true;  ///< replicas may take different numbers of microbatches
-  bool recompute = true;       ///< recompute flags may change
+  bool recompute = true;          ///< recompute flags may change
 };
 
 struct Limits {
-  double device_memory_bytes = 0;    ///< 0 = the device's own
+  double device_memory_bytes = 0;      ///< 0 = the device's own
   double memory_reserve_ratio = 0.06;  ///< held back for the allocator and communication buffers
-  double step_time_s = 0;            ///< 0 = none
-  double recompute_ratio = 0.15;     ///< extra compute allowed for recomputation
+  double step_time_s = 0;              ///< 0 = none
+  double recompute_ratio = 0.15;       ///< extra compute allowed for recomputation
 };
 
 /// Weights of the `document` objective, l1 max memory + l2 communication + l3 max stage time.

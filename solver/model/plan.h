@@ -1,12 +1,12 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "base/ids.h"
 #include "base/result.h"
 #include "solver/model/job.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 namespace tapas::solver {
 
@@ -24,9 +24,9 @@ struct Prediction {
   double lower_bound_s = 0;  ///< no plan of the search space can be faster (all devices healthy)
   double gap_ratio = 0;      ///< step_time / lower_bound - 1
   double peak_fraction = 0;  ///< model flops / (step time * peak flops of the devices used)
-  std::vector<double> stage_time_s;          ///< forward + backward of one microbatch, replica 0
-  std::vector<double> stage_memory_bytes;    ///< largest over replicas, per device
-  double tp_bytes = 0;  ///< per device and step, worst stage
+  std::vector<double> stage_time_s;        ///< forward + backward of one microbatch, replica 0
+  std::vector<double> stage_memory_bytes;  ///< largest over replicas, per device
+  double tp_bytes = 0;                     ///< per device and step, worst stage
   double pp_bytes = 0;
   double dp_bytes = 0;
 };

@@ -1,11 +1,11 @@
 #pragma once
 
+#include "base/result.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "base/result.h"
 
 /// Reader of NCCL's topology dump (NCCL_TOPO_DUMP_FILE), `<system version="1">`. Attribute meaning
 /// and bandwidth rules: NCCL 2.28.9 src/graph/{xml,topo}.cc.
@@ -16,9 +16,9 @@ struct TopoGpu {
   int dev = 0;  ///< NVML index
   int sm = 0;   ///< compute capability * 10
   int numa = -1;
-  std::uint32_t nvlinks = 0;         ///< summed over all targets
-  double nvlink_bytes_per_s = 0;     ///< one way, all links
-  double pcie_bytes_per_s = 0;       ///< narrowest link up to the CPU
+  std::uint32_t nvlinks = 0;      ///< summed over all targets
+  double nvlink_bytes_per_s = 0;  ///< one way, all links
+  double pcie_bytes_per_s = 0;    ///< narrowest link up to the CPU
 };
 struct TopoNic {
   std::string name;

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <string>
-#include <string_view>
-
 #include "base/json/json.h"
 #include "base/result.h"
 #include "solver/model/job.h"
 #include "solver/model/plan.h"
+
+#include <string>
+#include <string_view>
 
 /// JSON at the edge of the solver: formats in docs/formats.md. Errors name file, line and column
 /// for syntax, and the path of the key for content.
