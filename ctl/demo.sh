@@ -59,7 +59,7 @@ at_exit() {
   local status=$?
   [ $status -eq 0 ] && [ $keep = yes ] && return
   stop_all
-  [ $status -ne 0 ] || rm -rf "$dir"
+  case $status in 0 | 130) rm -rf "$dir" ;; esac
 }
 trap at_exit EXIT
 trap 'exit 130' INT TERM
