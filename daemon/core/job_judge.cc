@@ -64,11 +64,12 @@ void JobLoop::on_step(LoopContext& context, const JobStep& step) {
 }
 
 void JobLoop::learn_healthy(LoopContext& context) {
-  if (healthy_epoch_ == active_->epoch || watch_.learnt_step_s() == 0 || watch_.any_blamed() ||
-      watch_.any_suspect()) {
+  const bool known = healthy_epoch_ == active_->epoch && healthy_learnt_ == watch_.times_learnt();
+  if (known || watch_.learnt_step_s() == 0 || watch_.any_blamed() || watch_.any_suspect()) {
     return;
   }
   healthy_epoch_ = active_->epoch;
+  healthy_learnt_ = watch_.times_learnt();
   healthy_step_s_ = watch_.learnt_step_s();
   const double predicted = solver::predict(*job_, *active_).step_time_s;
   calibration_ = predicted > 0 ? healthy_step_s_ / predicted : 1.0;

@@ -189,7 +189,8 @@ class JobLoop {
   std::chrono::nanoseconds paced_at_{0};
 
   double healthy_step_s_ = 0;
-  Epoch healthy_epoch_;  ///< plan that it was learnt under
+  Epoch healthy_epoch_;               ///< plan that it was learnt under
+  std::uint32_t healthy_learnt_ = 0;  ///< Watch::times_learnt() then
   double calibration_ = 1.0;
   double predicted_step_s_ = 0;
   double bound_step_s_ = 0;

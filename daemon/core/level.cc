@@ -38,7 +38,7 @@ void NoiseEstimate::add(double typical_difference) {
 void Level::restart() {
   seen_ = blamed_ ? learn_steps_ : 0;
   ring_size_ = ring_next_ = 0;
-  accumulated_ = 0;
+  accumulated_ = improved_ = 0;
   run_ = 0;
   alarmed_ = false;
   recovered_ = false;
@@ -64,7 +64,8 @@ void Level::observe(double value, const Sensitivity& sensitivity, const StepStam
   ring_size_ = std::min(ring_size_ + 1, kRing);
   if (learning()) {
     if (++seen_ == learn_steps_) {
-      baseline_ = std::clamp(recent(kRing), -max_offset_, max_offset_);
+      baseline_ = std::min(recent(kRing), max_offset_);
+      ++times_learnt_;
     }
     return;
   }
@@ -85,10 +86,15 @@ void Level::observe(double value, const Sensitivity& sensitivity, const StepStam
     since_ = stamp;
   }
   alarmed_ = accumulated_ >= sensitivity.alarm;
+  improved_ = std::max(0.0, improved_ + std::min(-deviation, sensitivity.clip) - sensitivity.slack);
+  if (improved_ >= sensitivity.alarm) {
+    restart();
+    return;
+  }
   const double noisier = sensitivity.slack / kLeastSlack;
   if (seen_ < std::min(kBaselineSteps * noisier * noisier, kMostBaselineSteps) &&
       accumulated_ < sensitivity.alarm / 2 && std::abs(deviation) < sensitivity.clip) {
-    baseline_ = std::clamp(baseline_ + deviation / ++seen_, -max_offset_, max_offset_);
+    baseline_ = std::min(baseline_ + deviation / ++seen_, max_offset_);
   }
 }
 

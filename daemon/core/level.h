@@ -41,11 +41,11 @@ class NoiseEstimate {
 /// stage's against the job, the job's step time. Constant memory.
 ///
 /// Learns a baseline, then accumulates what exceeds it (CUSUM). The baseline is frozen soon, so a
-/// slow drift cannot pull it along. Once blamed, the series is watched for the way back.
+/// slow drift cannot pull it along; a series that lastingly got faster learns again. Once blamed,
+/// the series is watched for the way back.
 class Level {
  public:
-  /// A baseline further from zero than `max_offset` is not believed: who is that slow from the
-  /// start is slow.
+  /// A baseline above `max_offset` is not believed: who is that slow from the start is slow.
   Level(std::uint32_t learn_steps, double max_offset)
       : learn_steps_(learn_steps), max_offset_(max_offset) {}
 
@@ -55,6 +55,8 @@ class Level {
 
   [[nodiscard]] bool learning() const { return seen_ < learn_steps_; }
   [[nodiscard]] double baseline() const { return baseline_; }
+  /// How often a baseline was learnt.
+  [[nodiscard]] std::uint32_t times_learnt() const { return times_learnt_; }
   /// Not blamed, and the alarm level is reached.
   [[nodiscard]] bool alarmed() const { return alarmed_; }
   /// The alarm is no run of spikes: the latest values lie above the slack, too.
@@ -92,7 +94,9 @@ class Level {
   std::array<double, kRing> ring_{};  ///< raw values
   std::size_t ring_size_ = 0;
   std::size_t ring_next_ = 0;
+  std::uint32_t times_learnt_ = 0;
   double accumulated_ = 0;
+  double improved_ = 0;  ///< accumulated deviation downwards
   std::uint32_t run_ = 0;
   StepStamp since_;
   bool alarmed_ = false;

@@ -20,6 +20,8 @@ constexpr std::uint32_t kWallSteps = 10;
 // After the first alarm, so that the other devices of a slow node join and levels are sound.
 constexpr std::uint32_t kSettleSteps = 2;
 constexpr std::size_t kWalls = 5;
+// Real jobs warm up, some in waves; a step time that rises that early is learnt, not reported.
+constexpr std::uint32_t kWarmUpSteps = 128;
 constexpr double kMaxSlowdown = 10.0;
 
 /// Lower median: with two halves the faster one is the yardstick. NaN when empty.
@@ -103,6 +105,7 @@ void Watch::new_session() {
   compute_.restart();
   rank_noise_.restart();
   wall_noise_.restart();
+  session_steps_ = 0;
   walls_.clear();
   previous_wall_ = 0;
   alarm_.reset();
@@ -215,6 +218,10 @@ void Watch::observe_wall(double wall_s, const StepStamp& stamp) {
   }
   previous_wall_ = value;
   wall_.observe(std::log(recent_step_s()), wall_sensitivity(), stamp);
+  session_steps_ = std::min(session_steps_ + 1, kWarmUpSteps);
+  if (wall_.alarmed() && session_steps_ < kWarmUpSteps) {
+    wall_.restart();
+  }
 }
 
 void Watch::settle() {

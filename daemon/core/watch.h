@@ -97,8 +97,10 @@ class Watch {
   [[nodiscard]] double slowdown(RankId rank) const;
   /// Robust step time lately; 0 = none yet.
   [[nodiscard]] double recent_step_s() const;
-  /// Step time learnt under this epoch; 0 while learning.
+  /// Step time learnt under this epoch; 0 while learning. It is learnt again when the job got
+  /// faster: times_learnt() tells.
   [[nodiscard]] double learnt_step_s() const;
+  [[nodiscard]] std::uint32_t times_learnt() const { return wall_.times_learnt(); }
   /// Noise of the job's step time, log units.
   [[nodiscard]] double step_sigma() const { return wall_noise_.sigma(); }
 
@@ -126,6 +128,7 @@ class Watch {
   bool due_ = false;
   bool recovery_due_ = false;
   bool move_due_ = false;
+  std::uint32_t session_steps_ = 0;  ///< plain ones since the session began
   std::uint32_t reporting_ = 0;
   bool compute_known_ = true;
 

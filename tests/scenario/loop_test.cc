@@ -125,6 +125,7 @@ TEST(Loop, StepsThatAreNoPlainTrainingStepsAreNotJudged) {
 TEST(Loop, EverythingSlowIsNobodysFault) {
   Sim sim(job(), automatic());
   ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.run_until(sim.now() + 140);  // past the warm-up
   sim.slow_everything(2.2);
   sim.run_until(sim.now() + 300);
   ASSERT_EQ(sim.events("verdict").size(), 1U);

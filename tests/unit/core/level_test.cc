@@ -106,6 +106,16 @@ TEST(Level, TheBaselineDoesNotFollowADrift) {
   EXPECT_LT(alarm * 0.0002, 0.12);
 }
 
+TEST(Level, ASeriesThatGotFasterLearnsAgain) {
+  Series series(0.01);
+  for (int i = 0; i < 40; ++i) {
+    series.add(-0.2);
+  }
+  EXPECT_FALSE(series.level.learning());
+  EXPECT_NEAR(series.level.baseline(), -0.2, 0.01);
+  EXPECT_LE(series.steps_to_alarm(-0.2 + std::log(1.2), 10), 3);
+}
+
 TEST(Level, ABlamedSeriesRecoversAndSpikesOfHealthDoNotCount) {
   Series series(0.01);
   ASSERT_LE(series.steps_to_alarm(0.4, 10), 3);

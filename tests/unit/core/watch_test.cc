@@ -147,7 +147,7 @@ TEST(Watch, FlaggedStepsAreNeitherLearntNorJudged) {
 
 TEST(Watch, ASlowerStepWithEqualComputeIsJobWide) {
   Feed feed(4, 0.01);
-  EXPECT_EQ(feed.steps_to_verdict(60), 61);
+  EXPECT_EQ(feed.steps_to_verdict(150), 151);
   feed.wall_ratio = 1.5;
   EXPECT_LE(feed.steps_to_verdict(40), 20);
   EXPECT_EQ(feed.verdict().cause, Cause::kJobWide);
@@ -156,7 +156,7 @@ TEST(Watch, ASlowerStepWithEqualComputeIsJobWide) {
 TEST(Watch, WithoutComputeTimesTheCulpritIsUnknown) {
   Feed feed(4, 0.01);
   feed.reports_compute = false;
-  EXPECT_EQ(feed.steps_to_verdict(60), 61);
+  EXPECT_EQ(feed.steps_to_verdict(150), 151);
   feed.slow_node(3, 2.0);
   EXPECT_LE(feed.steps_to_verdict(40), 20);
   EXPECT_EQ(feed.verdict().cause, Cause::kUnknown);
