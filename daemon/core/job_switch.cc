@@ -144,6 +144,8 @@ void JobLoop::on_commit_decided(LoopContext& context) {
     }
     if (next_trial_->decision != 0) {
       trial_ = std::move(next_trial_);
+    } else {
+      review_wanted_ = true;  // The cause is still there: asked again when the quarantine ends.
     }
     next_trial_.reset();
   }

@@ -239,6 +239,27 @@ TEST(Loop, AFailingStoreStopsAutomaticMovesAndKeepsThePlan) {
   EXPECT_TRUE(sim.settled());
 }
 
+TEST(Loop, APlanThatMakesItWorseIsTakenBackAndNotTriedAgainSoon) {
+  Sim sim(job(), automatic());
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.slow(node_name(sim, 1), 1.6);
+  ASSERT_TRUE(sim.run_till([&] { return sim.running_epoch() == Epoch(2); }, 60));
+  sim.slow_everything(2.0);
+  ASSERT_TRUE(sim.run_till([&] { return sim.core().plan("small")->epoch == Epoch(3); }, 100));
+  sim.slow_everything(1.0);
+  const solver::Plan& first = *sim.disk().plans.at(Epoch(1)).plan;
+  EXPECT_EQ(sim.core().plan("small")->microbatches, first.microbatches);
+  EXPECT_EQ(sim.core().plan("small")->replica_splits, first.replica_splits);
+  const auto decisions = sim.core().decisions("small");
+  EXPECT_EQ(decisions[0].reason_code, "rollback");
+  EXPECT_EQ(decisions[1].reason_code, "micro_replan");
+  EXPECT_EQ(text(decisions[1], "verify"), "rolled_back");
+  EXPECT_GT(number(decisions[1], "observed_after_s"), number(decisions[1], "slow_step_s"));
+  sim.run_until(sim.now() + 300);
+  EXPECT_EQ(sim.core().plan("small")->epoch, Epoch(3));
+  EXPECT_EQ(sim.core().decisions("small")[0].reason_code, "quarantined");
+}
+
 TEST(Loop, ALostAgentBeforeTheDecisionAbortsTheSwitch) {
   Sim sim(job(), automatic());
   ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
