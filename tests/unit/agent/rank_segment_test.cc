@@ -58,7 +58,10 @@ RankSegment open_segment(const TemporaryFolder& folder) {
   return *std::move(segment);
 }
 
-std::vector<wire::StepRecord> read_all(RankSegment& segment, std::size_t max = 1000) {
+// More do not fit into one telemetry payload, which decode_records() refuses.
+constexpr std::size_t kMaxRecords = wire::kMaxTelemetryBytes / wire::kRecordBytes;
+
+std::vector<wire::StepRecord> read_all(RankSegment& segment, std::size_t max = kMaxRecords) {
   std::vector<std::byte> bytes;
   const std::size_t count = segment.read_records(bytes, max);
   EXPECT_EQ(bytes.size(), count * wire::kRecordBytes);
