@@ -95,7 +95,8 @@ TEST_F(Loop, GoesOnUnderTheSamePlanAfterTheDaemonIsKilled) {
   }
   EXPECT_TRUE(eventually([&] { return last_step() > step; })) << story();
 
-  // And it is the same loop: a fault is found and answered, once the new daemon knows what is normal.
+  // And it is the same loop: a fault is found and answered, once the new daemon knows what is
+  // normal.
   ASSERT_TRUE(eventually([&] { return cluster_->status()["jobs"][0]["phase"] == "watching"; },
                          kLoopPatience))
       << story();
