@@ -1,5 +1,6 @@
 #include "solver/model/graph.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <unordered_map>
@@ -21,6 +22,33 @@ constexpr std::array<std::pair<OpKind, std::string_view>, 8> kOpKinds = {{
 }};
 
 bool is_amount(double value) { return std::isfinite(value) && value >= 0; }
+bool is_amount(const std::optional<double>& value) { return !value || is_amount(*value); }
+
+std::string problem_of(const std::vector<MeasuredOp>& measured) {
+  for (std::size_t k = 0; k < measured.size(); ++k) {
+    const MeasuredOp& m = measured[k];
+    if (m.device.empty()) {
+      return "a measured entry names no device";
+    }
+    if (m.micro_batch_size == 0 || m.tp_width == 0) {
+      return "a measured entry's micro_batch_size and tp_width must be at least 1";
+    }
+    if (!is_amount(m.forward_s) || !is_amount(m.backward_s) || !is_amount(m.forward_comm_s) ||
+        !is_amount(m.backward_comm_s) || !is_amount(m.param_bytes) || !is_amount(m.act_bytes) ||
+        !is_amount(m.work_bytes)) {
+      return "measured seconds and bytes must be finite and not negative";
+    }
+    const auto same = [&](const MeasuredOp& other) {
+      return other.device == m.device && other.micro_batch_size == m.micro_batch_size &&
+             other.tp_width == m.tp_width;
+    };
+    if (std::any_of(measured.begin(), measured.begin() + static_cast<std::ptrdiff_t>(k), same)) {
+      return fmt::format("measured twice on {} at TP {}, micro-batch size {}", m.device, m.tp_width,
+                         m.micro_batch_size);
+    }
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -78,6 +106,9 @@ Result<void> validate(const Graph& graph) {
         !is_amount(node.act_bytes) || !is_amount(node.work_bytes) || !is_amount(node.out_bytes)) {
       return complain("flops and bytes must be finite and not negative");
     }
+    if (std::string problem = problem_of(node.measured); !problem.empty()) {
+      return complain(problem);
+    }
   }
   for (const OpEdge& edge : graph.edges) {
     const auto src = position.find(edge.src);
@@ -96,6 +127,34 @@ Result<void> validate(const Graph& graph) {
                   "graph {}: edge {} -> {}: bytes must be finite, not negative", graph.name,
                   edge.src, edge.dst);
     }
+  }
+  return {};
+}
+
+const MeasuredOp* find_measured(const OpNode& op, std::string_view device,
+                                std::uint32_t micro_batch_size, std::uint32_t width) {
+  for (const MeasuredOp& m : op.measured) {
+    if (m.device == device && m.micro_batch_size == micro_batch_size && m.tp_width == width) {
+      return &m;
+    }
+  }
+  return nullptr;
+}
+
+Result<void> check_measured(const Graph& graph, std::string_view device, std::uint32_t width) {
+  for (const OpNode& op : graph.nodes) {
+    if (op.measured.empty() ||
+        find_measured(op, device, graph.micro_batch_size, width) != nullptr) {
+      continue;
+    }
+    const bool elsewhere = std::none_of(op.measured.begin(), op.measured.end(),
+                                        [&](const MeasuredOp& m) { return m.device == device; });
+    if (elsewhere && op.fwd_flops > 0) {
+      continue;
+    }
+    return fail(ErrorCode::kInfeasible,
+                "no measured time of layer {} (\"{}\") at TP {} on {} for micro-batch size {}",
+                op.layer, op.name, width, device, graph.micro_batch_size);
   }
   return {};
 }

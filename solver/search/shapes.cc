@@ -1,6 +1,8 @@
 #include "solver/search/shapes.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string>
 #include <tuple>
 
 namespace tapas::solver {
@@ -29,22 +31,36 @@ Pool usable_nodes(const Cluster& cluster) {
   return pool;
 }
 
-std::vector<Shape> list_shapes(const Job& job, const Pool& pool) {
+std::vector<std::uint32_t> list_widths(const Job& job, const Pool& pool) {
   const std::uint32_t devices = job.cluster.node_types[pool.node_type].devices;
-  const auto nodes = static_cast<std::uint32_t>(pool.nodes.size());
-  std::vector<std::uint32_t> widths = job.search.tp_widths;
-  if (widths.empty()) {
+  std::vector<std::uint32_t> widths;
+  if (job.search.tp_widths.empty()) {
     for (std::uint32_t width = 1; width <= devices; width *= 2) {
       widths.push_back(width);
     }
+  } else {
+    std::copy_if(job.search.tp_widths.begin(), job.search.tp_widths.end(),
+                 std::back_inserter(widths), [&](std::uint32_t width) { return width <= devices; });
   }
+  return widths;
+}
+
+std::vector<Shape> list_shapes(const Job& job, const Pool& pool) {
+  const NodeType& node_type = job.cluster.node_types[pool.node_type];
+  const std::string& device = job.cluster.device_types[node_type.device_type].name;
+  const std::uint32_t devices = node_type.devices;
+  const auto nodes = static_cast<std::uint32_t>(pool.nodes.size());
+  std::vector<std::uint32_t> widths = list_widths(job, pool);
+  std::erase_if(widths, [&](std::uint32_t width) {
+    return !check_measured(job.graph, device, width).has_value();
+  });
   const std::uint32_t total = job.total_microbatches();
   const auto largest_share = [&](std::uint32_t replicas) {
     return (total + replicas - 1) / replicas;
   };
   std::vector<Shape> shapes;
   for (const std::uint32_t width : widths) {
-    const std::uint32_t slots = width > devices ? 0 : nodes * (devices / width);
+    const std::uint32_t slots = nodes * (devices / width);
     const std::uint32_t most_stages =
         std::min({job.search.max_stages, job.graph.layer_count(), slots});
     for (std::uint32_t stages = job.search.min_stages; stages <= most_stages; ++stages) {

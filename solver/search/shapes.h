@@ -23,9 +23,13 @@ struct Pool {
 };
 [[nodiscard]] Pool usable_nodes(const Cluster& cluster);
 
-/// All combinations within the job's settings. Of the replica counts that give the same largest
-/// share of microbatches only the smallest (least to synchronise) and the largest (most memory
-/// saved by ZeRO) are listed: those between are no faster.
+/// TP widths within the job's settings that fit a node, measured or not.
+[[nodiscard]] std::vector<std::uint32_t> list_widths(const Job& job, const Pool& pool);
+
+/// All combinations within the job's settings, less the widths that check_measured() refuses. Of
+/// the replica counts that give the same largest share of microbatches only the smallest (least to
+/// synchronise) and the largest (most memory saved by ZeRO) are listed: those between are no
+/// faster.
 [[nodiscard]] std::vector<Shape> list_shapes(const Job& job, const Pool& pool);
 
 }  // namespace tapas::solver

@@ -13,6 +13,52 @@ constexpr std::size_t kMaxNodes = 200'000;
 constexpr std::size_t kMaxEdges = 1'000'000;
 constexpr std::int64_t kMaxId = (std::int64_t{1} << 32) - 1;
 
+constexpr std::size_t kMaxMeasured = 4096;
+
+Result<MeasuredOp> read_measured(const json::Value& value, const std::string& where) {
+  json::ObjectReader in(value, where);
+  MeasuredOp measured;
+  measured.device = in.string("device");
+  measured.micro_batch_size = u32(in, "micro_batch_size", 1, 1 << 16);
+  measured.tp_width = static_cast<std::uint16_t>(in.integer("tp_width", 1, 1 << 12));
+  measured.forward_s = in.number("forward_s", 0, kMaxAmount);
+  measured.backward_s = in.number("backward_s", 0, kMaxAmount);
+  for (const auto& [key, amount] : {std::pair("forward_comm_s", &measured.forward_comm_s),
+                                    std::pair("backward_comm_s", &measured.backward_comm_s),
+                                    std::pair("param_bytes", &measured.param_bytes),
+                                    std::pair("act_bytes", &measured.act_bytes),
+                                    std::pair("work_bytes", &measured.work_bytes)}) {
+    if (in.has(key)) {
+      *amount = in.number(key, 0, kMaxAmount);
+    }
+  }
+  if (const auto done = in.finish(); !done) {
+    return tl::unexpected<Error>(done.error());
+  }
+  return measured;
+}
+
+json::Value measured_to_json(const std::vector<MeasuredOp>& measured) {
+  json::Value out = json::Value::array();
+  for (const MeasuredOp& m : measured) {
+    json::Value entry = {{"device", m.device},
+                         {"micro_batch_size", m.micro_batch_size},
+                         {"tp_width", m.tp_width},
+                         {"forward_s", m.forward_s},
+                         {"backward_s", m.backward_s}};
+    for (const auto& [key, amount] :
+         {std::pair("forward_comm_s", m.forward_comm_s),
+          std::pair("backward_comm_s", m.backward_comm_s), std::pair("param_bytes", m.param_bytes),
+          std::pair("act_bytes", m.act_bytes), std::pair("work_bytes", m.work_bytes)}) {
+      if (amount) {
+        entry[key] = *amount;
+      }
+    }
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
 Result<OpNode> read_node(const json::Value& value, const std::string& where) {
   json::ObjectReader in(value, where);
   OpNode node;
@@ -26,6 +72,16 @@ Result<OpNode> read_node(const json::Value& value, const std::string& where) {
   node.act_bytes = in.number("act_bytes", 0, kMaxAmount);
   node.work_bytes = in.number("work_bytes", 0, kMaxAmount);
   node.out_bytes = in.number("out_bytes", 0, kMaxAmount);
+  if (in.has("measured")) {
+    const json::Value& entries = in.array("measured", kMaxMeasured);
+    for (std::size_t i = 0; i < entries.size() && in.ok(); ++i) {
+      if (auto entry = read_measured(entries[i], in.child("measured", i))) {
+        node.measured.push_back(std::move(*entry));
+      } else {
+        in.absorb(entry.error());
+      }
+    }
+  }
   if (in.ok()) {
     if (const auto known = op_kind_from(kind)) {
       node.kind = *known;
@@ -138,6 +194,9 @@ json::Value graph_to_json(const Graph& graph) {
                      {"act_bytes", node.act_bytes},
                      {"work_bytes", node.work_bytes},
                      {"out_bytes", node.out_bytes}});
+    if (!node.measured.empty()) {
+      nodes.back()["measured"] = io::measured_to_json(node.measured);
+    }
   }
   json::Value& edges = out["edges"] = json::Value::array();
   for (const OpEdge& edge : graph.edges) {
