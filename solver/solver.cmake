@@ -2,6 +2,7 @@ add_library(
   tapas_solver STATIC
   check/check_memory.cc
   check/check_plan.cc
+  cost/collectives.cc
   cost/cost_model.cc
   cost/document_model.cc
   cost/layer_table.cc

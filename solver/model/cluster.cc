@@ -92,6 +92,12 @@ Result<void> check_nodes(const Cluster& cluster) {
 
 }  // namespace
 
+CommTable comm_table(const NodeType& type) {
+  return type.comm.shapes.empty() ? simple_comm_table(type.devices, type.fast_link_bytes_per_s,
+                                                      type.nics, type.nic_bytes_per_s)
+                                  : type.comm;
+}
+
 std::uint32_t Cluster::device_count() const {
   return nodes.empty() ? 0
                        : rank_of(NodeId(static_cast<std::uint32_t>(nodes.size() - 1)), 0).value() +

@@ -98,6 +98,7 @@ void read_node_type(const json::Value& value, const std::string& where, const st
     parent.absorb(done.error());
     return;
   }
+  type.comm = comm_table(type);
   cluster.node_types.push_back(std::move(type));
 }
 
