@@ -64,7 +64,7 @@ void Level::observe(double value, const Sensitivity& sensitivity, const StepStam
   ring_size_ = std::min(ring_size_ + 1, kRing);
   if (learning()) {
     if (++seen_ == learn_steps_) {
-      baseline_ = std::min(recent(kRing), max_offset_);
+      baseline_ = recent() > usual_ + spread_ ? usual_ : recent();
       ++times_learnt_;
     }
     return;
@@ -94,7 +94,7 @@ void Level::observe(double value, const Sensitivity& sensitivity, const StepStam
   const double noisier = sensitivity.slack / kLeastSlack;
   if (seen_ < std::min(kBaselineSteps * noisier * noisier, kMostBaselineSteps) &&
       accumulated_ < sensitivity.alarm / 2 && std::abs(deviation) < sensitivity.clip) {
-    baseline_ = std::min(baseline_ + deviation / ++seen_, max_offset_);
+    baseline_ = std::min(baseline_ + deviation / ++seen_, usual_ + spread_);
   }
 }
 
@@ -103,7 +103,7 @@ double Level::deviation() const {
 }
 
 bool Level::holds(const Sensitivity& sensitivity) const {
-  return alarmed_ && recent(kRing) - baseline_ > sensitivity.slack;
+  return alarmed_ && recent() - baseline_ > sensitivity.slack;
 }
 
 void Level::blame() { blame(deviation()); }
@@ -132,7 +132,7 @@ void Level::dismiss() {
 
 bool Level::moved(const Sensitivity& sensitivity) const {
   return blamed_ && !recovered_ && run_ >= kRing &&
-         std::abs(recent(kRing) - baseline_ - level_) > std::max(kLeastMove, 2 * sensitivity.slack);
+         std::abs(recent() - baseline_ - level_) > std::max(kLeastMove, 2 * sensitivity.slack);
 }
 
 }  // namespace tapas::daemon

@@ -45,9 +45,12 @@ class NoiseEstimate {
 /// the series is watched for the way back.
 class Level {
  public:
-  /// A baseline above `max_offset` is not believed: who is that slow from the start is slow.
-  Level(std::uint32_t learn_steps, double max_offset)
-      : learn_steps_(learn_steps), max_offset_(max_offset) {}
+  /// `spread`: how far above its usual value a healthy series may lie. Whoever learns more than
+  /// that is slow from the start, by all of it: the usual value becomes the baseline.
+  Level(std::uint32_t learn_steps, double spread) : learn_steps_(learn_steps), spread_(spread) {}
+
+  /// What others that do the same say the series should be; 0 until told.
+  void expect(double usual) { usual_ = usual; }
 
   /// New session or new work: learn again. A blame and the baseline it refers to stay.
   void restart();
@@ -55,6 +58,8 @@ class Level {
 
   [[nodiscard]] bool learning() const { return seen_ < learn_steps_; }
   [[nodiscard]] double baseline() const { return baseline_; }
+  /// Lower median of the latest values.
+  [[nodiscard]] double recent() const { return recent(kRing); }
   /// How often a baseline was learnt.
   [[nodiscard]] std::uint32_t times_learnt() const { return times_learnt_; }
   /// Not blamed, and the alarm level is reached.
@@ -88,7 +93,8 @@ class Level {
   [[nodiscard]] double recent(std::size_t count) const;
 
   std::uint32_t learn_steps_;
-  double max_offset_;
+  double spread_;
+  double usual_ = 0;
   std::uint32_t seen_ = 0;
   double baseline_ = 0;
   std::array<double, kRing> ring_{};  ///< raw values

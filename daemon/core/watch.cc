@@ -67,11 +67,12 @@ void Watch::follow(const Roles& roles) {
     const Role& now = roles.of(RankId(rank));
     const bool was_held = !roles_.all().empty() && roles_.of(RankId(rank)).held;
     if (!was_held || !same_work(roles_.of(RankId(rank)), now)) {
-      const double offset = now.held && roles.has_equals(now.stage) ? kMaxOffset : kMaxModelError;
+      const bool compared = now.held && roles.nodes_in_stage(now.stage) > 1;
+      const double spread = compared ? kMaxOffset : kMaxModelError;
       if (ranks_[rank].blamed()) {
         ranks_[rank].restart();
       } else {
-        ranks_[rank] = Level(kLearnSteps, offset);
+        ranks_[rank] = Level(kLearnSteps, spread);
       }
       previous_[rank] = kNone;
     } else {
@@ -192,9 +193,24 @@ void Watch::observe_compute(const WholeStep& step, const StepStamp& stamp) {
       previous = value;
       ranks_[rank.value()].observe(value, sensitivity, stamp);
     }
+    if (!roles_.has_equals(stage) && roles_.nodes_in_stage(stage) > 1) {
+      expect_of_pair(stage);
+    }
   }
   if (!differences.empty()) {
     rank_noise_.add(median(differences));
+  }
+}
+
+void Watch::expect_of_pair(std::uint32_t stage) {
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const RankId rank : roles_.by_stage()[stage]) {
+    if (!std::isnan(log_ratio_[rank.value()])) {
+      fastest = std::min(fastest, ranks_[rank.value()].recent());
+    }
+  }
+  for (const RankId rank : roles_.by_stage()[stage]) {
+    ranks_[rank.value()].expect(fastest);
   }
 }
 

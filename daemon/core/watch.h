@@ -106,6 +106,9 @@ class Watch {
 
  private:
   void observe_compute(const WholeStep& step, const StepStamp& stamp);
+  /// A stage on two nodes has no majority to tell its own pace from a fault; but how far the two
+  /// lie apart, no error of the cost model explains.
+  void expect_of_pair(std::uint32_t stage);
   void observe_stages(const StepStamp& stamp);
   void observe_wall(double wall_s, const StepStamp& stamp);
   void settle();

@@ -95,11 +95,7 @@ TEST_F(Loop, GoesOnUnderTheSamePlanAfterTheDaemonIsKilled) {
   }
   EXPECT_TRUE(eventually([&] { return last_step() > step; })) << story();
 
-  // And it is the same loop: a fault is found and answered, once the new daemon knows what is
-  // normal.
-  ASSERT_TRUE(eventually([&] { return cluster_->status()["jobs"][0]["phase"] == "watching"; },
-                         kLoopPatience))
-      << story();
+  // And it is the same loop: a fault is found and answered, though the new daemon still learns.
   twin_->say("slow node-1 1.6");
   ASSERT_TRUE(eventually([&] { return epoch() > before; }, kLoopPatience)) << story();
   EXPECT_EQ(event("verdict")["node"], "node-1") << story();

@@ -159,6 +159,20 @@ TEST(Level, WhoIsFarOffFromTheStartIsNotTakenForHealthy) {
   }
   EXPECT_TRUE(level.alarmed());
   EXPECT_TRUE(level.holds(sensitivity));
+  EXPECT_NEAR(std::exp(level.deviation()), 1.6, 1e-9);
+}
+
+TEST(Level, LearnsAnOffsetOnlyWithinTheSpreadOfWhatIsUsual) {
+  const Sensitivity sensitivity = Sensitivity::of(0.01, 3);
+  for (const double above : {0.05, 0.20}) {
+    Level level(8, 0.10);
+    level.expect(0.30);
+    for (std::uint64_t step = 1; step <= 14; ++step) {
+      level.observe(0.30 + above, sensitivity, {step, 0});
+    }
+    EXPECT_EQ(level.alarmed(), above > 0.10);
+    EXPECT_NEAR(level.baseline(), above > 0.10 ? 0.30 : 0.35, 1e-9);
+  }
 }
 
 TEST(NoiseEstimate, FindsTheSigmaOfDifferencesAndIgnoresAShift) {

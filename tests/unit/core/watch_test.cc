@@ -101,6 +101,24 @@ TEST(Watch, ASlowNodeGetsItsVerdictWithinFiveSteps) {
   }
 }
 
+TEST(Watch, ASlowNodeIsNoPaceToLearn) {
+  for (const std::uint32_t replicas : {2U, 4U}) {
+    for (const int healthy : {0, 3}) {
+      Feed feed(replicas, 0.01);
+      for (int i = 0; i < healthy; ++i) {
+        feed.step();
+      }
+      feed.slow_node(1, 1.6);
+      ASSERT_LE(feed.steps_to_verdict(30), 16) << replicas << " replicas, " << healthy;
+      const Verdict verdict = feed.verdict();
+      ASSERT_EQ(verdict.cause, Cause::kHost) << verdict.sentence;
+      EXPECT_EQ(verdict.culprits.size(), 1U) << verdict.sentence;
+      EXPECT_EQ(verdict.culprits[0].node, feed.job.cluster.nodes[1].name);
+      EXPECT_NEAR(verdict.slowdown, 1.6, 0.1);
+    }
+  }
+}
+
 TEST(Watch, OneSlowDeviceIsTheDevice) {
   Feed feed(4, 0.01);
   EXPECT_EQ(feed.steps_to_verdict(60), 61);
