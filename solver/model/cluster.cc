@@ -12,6 +12,7 @@ constexpr std::uint32_t kMaxDevicesPerNode = 1024;
 constexpr std::uint32_t kMaxDevices = 1U << 20U;
 
 bool positive(double value) { return std::isfinite(value) && value > 0; }
+bool not_negative(double value) { return std::isfinite(value) && value >= 0; }
 bool share(double value) { return value > 0 && value <= 1; }
 
 Result<void> check_device_type(const DeviceType& type) {
@@ -24,12 +25,16 @@ Result<void> check_device_type(const DeviceType& type) {
                 "device type {}: peak_flops, memory_bytes and memory_bytes_per_s must be positive",
                 type.name);
   }
-  if (!share(type.matmul_efficiency) || !share(type.attention_efficiency)) {
+  if (!share(type.matmul_efficiency) || !share(type.attention_efficiency) ||
+      !share(type.memory_efficiency)) {
     return fail(ErrorCode::kInvalid, "device type {}: efficiencies must be above 0, at most 1",
                 type.name);
   }
-  if (!std::isfinite(type.matmul_half_flops) || type.matmul_half_flops < 0) {
-    return fail(ErrorCode::kInvalid, "device type {}: matmul_half_flops must not be negative",
+  if (!not_negative(type.matmul_half_flops) || !not_negative(type.operator_launch_s) ||
+      !not_negative(type.collective_launch_s)) {
+    return fail(ErrorCode::kInvalid,
+                "device type {}: matmul_half_flops, operator_launch_s and collective_launch_s must "
+                "not be negative",
                 type.name);
   }
   return {};

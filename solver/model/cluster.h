@@ -23,6 +23,11 @@ struct DeviceType {
   double matmul_efficiency = 0;
   double matmul_half_flops = 0;
   double attention_efficiency = 0;
+  double memory_efficiency = 1;  ///< share of memory_bytes_per_s that element-wise passes reach
+  /// Time of the host to launch one operator: a layer takes at least that times its operators.
+  double operator_launch_s = 0;
+  /// What a collective costs beyond its transfer when compute waits for it: launch, rendezvous.
+  double collective_launch_s = 0;
   std::string collective_library;  ///< "nccl", "hccl"
 };
 

@@ -103,7 +103,8 @@ Result<void> validate(const Graph& graph) {
     }
     layer = node.layer;
     if (!is_amount(node.fwd_flops) || !is_amount(node.bwd_flops) || !is_amount(node.param_bytes) ||
-        !is_amount(node.act_bytes) || !is_amount(node.work_bytes) || !is_amount(node.out_bytes)) {
+        !is_amount(node.act_bytes) || !is_amount(node.work_bytes) || !is_amount(node.out_bytes) ||
+        !is_amount(node.fwd_moved_bytes) || !is_amount(node.bwd_moved_bytes)) {
       return complain("flops and bytes must be finite and not negative");
     }
     if (std::string problem = problem_of(node.measured); !problem.empty()) {

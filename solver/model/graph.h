@@ -53,6 +53,11 @@ struct OpNode {
   double act_bytes = 0;    ///< stashed for the backward pass
   double work_bytes = 0;   ///< scratch memory while the operator runs
   double out_bytes = 0;
+  /// Moved to and from device memory besides what matrix products stream: element-wise passes,
+  /// stored attention scores, the loss. 0 = by kind: nothing for matrix products and attention, 2
+  /// and 3 times out_bytes for the others.
+  double fwd_moved_bytes = 0;
+  double bwd_moved_bytes = 0;
   std::vector<MeasuredOp> measured = {};  ///< one per device, micro-batch size and TP width
 };
 

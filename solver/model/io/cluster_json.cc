@@ -37,6 +37,9 @@ void read_device_type(const json::Value& value, const std::string& where, Cluste
   type.matmul_efficiency = in.number("matmul_efficiency", 0, 1);
   type.matmul_half_flops = in.number_or("matmul_half_flops", 0, 0, kMaxAmount);
   type.attention_efficiency = in.number("attention_efficiency", 0, 1);
+  type.memory_efficiency = in.number_or("memory_efficiency", 1, 0, 1);
+  type.operator_launch_s = in.number_or("operator_launch_s", 0, 0, kMaxLatency);
+  type.collective_launch_s = in.number_or("collective_launch_s", 0, 0, kMaxLatency);
   type.collective_library = in.word("collective_library", {"nccl", "hccl"});
   if (const auto done = in.finish(); !done) {
     parent.absorb(done.error());

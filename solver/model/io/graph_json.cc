@@ -72,6 +72,8 @@ Result<OpNode> read_node(const json::Value& value, const std::string& where) {
   node.act_bytes = in.number("act_bytes", 0, kMaxAmount);
   node.work_bytes = in.number("work_bytes", 0, kMaxAmount);
   node.out_bytes = in.number("out_bytes", 0, kMaxAmount);
+  node.fwd_moved_bytes = in.number_or("fwd_moved_bytes", 0, 0, kMaxAmount);
+  node.bwd_moved_bytes = in.number_or("bwd_moved_bytes", 0, 0, kMaxAmount);
   if (in.has("measured")) {
     const json::Value& entries = in.array("measured", kMaxMeasured);
     for (std::size_t i = 0; i < entries.size() && in.ok(); ++i) {
@@ -194,6 +196,12 @@ json::Value graph_to_json(const Graph& graph) {
                      {"act_bytes", node.act_bytes},
                      {"work_bytes", node.work_bytes},
                      {"out_bytes", node.out_bytes}});
+    for (const auto& [key, amount] : {std::pair("fwd_moved_bytes", node.fwd_moved_bytes),
+                                      std::pair("bwd_moved_bytes", node.bwd_moved_bytes)}) {
+      if (amount > 0) {
+        nodes.back()[key] = amount;
+      }
+    }
     if (!node.measured.empty()) {
       nodes.back()["measured"] = io::measured_to_json(node.measured);
     }
