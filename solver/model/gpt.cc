@@ -92,11 +92,14 @@ Result<Graph> build_gpt(const GptShape& shape) {
                     .act_bytes = hidden_bytes,
                     .work_bytes = hidden_bytes,
                     .out_bytes = hidden_bytes};
+  // With the bias and the residual: both inputs, output and mask; back the gradient twice and mask.
   const OpNode dropout{.name = "dropout",
                        .kind = OpKind::kOther,
                        .act_bytes = mask_bytes,
                        .work_bytes = hidden_bytes,
-                       .out_bytes = hidden_bytes};
+                       .out_bytes = hidden_bytes,
+                       .fwd_moved_bytes = 3 * hidden_bytes + mask_bytes,
+                       .bwd_moved_bytes = 2 * hidden_bytes + mask_bytes};
 
   ChainBuilder chain(graph, shape.bytes_per_element == 4   ? "fp32"
                             : shape.bytes_per_element == 2 ? "bf16"
@@ -149,7 +152,9 @@ Result<Graph> build_gpt(const GptShape& shape) {
                .param_bytes = e * (f * h + h),
                .act_bytes = 2 * ffn_bytes,  // GELU's input and this linear's: both split by TP
                .work_bytes = ffn_bytes,
-               .out_bytes = hidden_bytes});
+               .out_bytes = hidden_bytes,
+               .fwd_moved_bytes = 2 * ffn_bytes,    // GELU's input and output
+               .bwd_moved_bytes = 3 * ffn_bytes});  // its input, both gradients
     chain.add(dropout);
   }
 
@@ -161,7 +166,11 @@ Result<Graph> build_gpt(const GptShape& shape) {
              .param_bytes = e * v * h,  // tied weights: the last stage holds its own copy
              .act_bytes = hidden_bytes + 4 * tokens * v,  // input, and logits in fp32
              .work_bytes = e * tokens * v,
-             .out_bytes = 4 * tokens});
+             .out_bytes = 4 * tokens,
+             // Cross-entropy in fp32, pass by pass: convert, maximum, subtract, exponential, sum,
+             // divide; back scale and convert.
+             .fwd_moved_bytes = (e + 28) * tokens * v,
+             .bwd_moved_bytes = (e + 12) * tokens * v});
   return graph;
 }
 
