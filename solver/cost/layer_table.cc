@@ -1,7 +1,11 @@
 #include "solver/cost/layer_table.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <numeric>
 #include <unordered_map>
+#include <utility>
 
 namespace tapas::solver {
 namespace {
@@ -34,6 +38,19 @@ LayerCost difference(const LayerCost& a, const LayerCost& b) {
   d.wire_backward_bytes = a.wire_backward_bytes - b.wire_backward_bytes;
   return d;
 }
+
+struct LayerHash {
+  std::size_t operator()(const LayerCost& cost) const {
+    std::size_t seed = 0;
+    for (const double value :
+         {cost.times.forward_s, cost.times.backward_s, cost.times.forward_comm_s,
+          cost.times.backward_comm_s, cost.params, cost.stash_bytes, cost.input_bytes,
+          cost.work_bytes, cost.forward_flops, cost.flops}) {
+      seed = seed * 0x9E3779B97F4A7C15U + std::hash<double>()(value);
+    }
+    return seed;
+  }
+};
 
 }  // namespace
 
@@ -102,30 +119,64 @@ LayerTable::LayerTable(const Job& job, const CostModel& model, const Sharding& s
   }
 
   before_.resize(cost_.size() + 1);
-  type_.resize(cost_.size());
-  std::vector<std::uint32_t> example;
   for (std::uint32_t l = 0; l < layers(); ++l) {
     before_[l + 1] = before_[l];
     add(before_[l + 1], cost_[l]);
-    const auto same = std::find_if(example.begin(), example.end(),
-                                   [&](std::uint32_t e) { return cost_[e] == cost_[l]; });
-    type_[l] = static_cast<std::uint32_t>(same - example.begin());
-    if (same == example.end()) {
-      example.push_back(l);
-    }
   }
-  types_ = static_cast<std::uint32_t>(example.size());
-  counts_.assign((cost_.size() + 1) * types_, 0);
+  index_types();
+  index_work();
+}
+
+void LayerTable::index_types() {
+  std::unordered_map<LayerCost, std::uint32_t, LayerHash> known;
+  type_.reserve(cost_.size());
+  for (const LayerCost& cost : cost_) {
+    type_.push_back(
+        known.try_emplace(cost, static_cast<std::uint32_t>(known.size())).first->second);
+  }
+  types_ = static_cast<std::uint32_t>(known.size());
+  type_begin_.assign(types_ + 1, 0);
+  for (const std::uint32_t type : type_) {
+    ++type_begin_[type + 1];
+  }
+  std::partial_sum(type_begin_.begin(), type_begin_.end(), type_begin_.begin());
+  by_type_.resize(cost_.size());
+  std::vector<std::uint32_t> next = type_begin_;
   for (std::uint32_t l = 0; l < layers(); ++l) {
-    std::copy_n(counts_.begin() + l * types_, types_, counts_.begin() + (l + 1) * types_);
-    ++counts_[(l + 1) * types_ + type_[l]];
+    by_type_[next[type_[l]]++] = l;
   }
+}
+
+void LayerTable::index_work() {
+  std::vector<double>& single = work_.emplace_back();
+  for (const LayerCost& cost : cost_) {
+    single.push_back(cost.work_bytes);
+  }
+  for (std::size_t half = 1; 2 * half <= cost_.size(); half *= 2) {
+    const std::vector<double>& halves = work_.back();
+    std::vector<double> whole(cost_.size() - 2 * half + 1);
+    for (std::size_t l = 0; l < whole.size(); ++l) {
+      whole[l] = std::max(halves[l], halves[l + half]);
+    }
+    work_.push_back(std::move(whole));
+  }
+}
+
+std::uint32_t LayerTable::count(std::uint32_t type, LayerRange range) const {
+  const auto begin = by_type_.begin() + type_begin_[type];
+  const auto end = by_type_.begin() + type_begin_[type + 1];
+  const auto first = std::lower_bound(begin, end, range.first);
+  return static_cast<std::uint32_t>(std::lower_bound(first, end, range.last) - first);
 }
 
 LayerCost LayerTable::sum(LayerRange range) const {
   LayerCost total = difference(before_[range.last], before_[range.first]);
-  for (std::uint32_t l = range.first; l < range.last; ++l) {
-    total.work_bytes = std::max(total.work_bytes, cost_[l].work_bytes);
+  if (const std::uint32_t n = range.last - range.first; n > 0) {
+    std::uint32_t k = 0;
+    while (n >> (k + 1U) != 0) {
+      ++k;
+    }
+    total.work_bytes = std::max(work_[k][range.first], work_[k][range.last - (1U << k)]);
   }
   return total;
 }

@@ -25,6 +25,7 @@ struct LayerCost {
 };
 
 /// All layers of a job under one sharding, with the sums that a stage [first, last) needs in O(1).
+/// Made in O(n log n) time and memory, however many layers differ.
 class LayerTable {
  public:
   LayerTable(const Job& job, const CostModel& model, const Sharding& sharding);
@@ -35,21 +36,25 @@ class LayerTable {
   /// Equal layers have equal types; types count from 0.
   [[nodiscard]] std::uint32_t type(std::uint32_t layer) const { return type_[layer]; }
   [[nodiscard]] std::uint32_t types() const { return types_; }
-  /// Layers of `type` in the range.
-  [[nodiscard]] std::uint32_t count(std::uint32_t type, LayerRange range) const {
-    return counts_[range.last * types_ + type] - counts_[range.first * types_ + type];
-  }
-  /// Times, params, stash, input and flops summed; work_bytes is the largest.
+  /// Layers of `type` in the range, in O(log layers).
+  [[nodiscard]] std::uint32_t count(std::uint32_t type, LayerRange range) const;
+  /// Times, params, stash, input and flops summed; work_bytes is the largest. O(1).
   [[nodiscard]] LayerCost sum(LayerRange range) const;
   /// Activation bytes that cross the cut before `layer`, whole group.
   [[nodiscard]] double cut_bytes(std::uint32_t layer) const { return cut_bytes_[layer]; }
 
  private:
+  void index_types();
+  void index_work();
+
   Sharding sharding_;
   std::vector<LayerCost> cost_;
   std::vector<LayerCost> before_;  ///< [l]: sum of layers 0..l-1
   std::vector<std::uint32_t> type_;
-  std::vector<std::uint32_t> counts_;  ///< [l * types + type]: layers of the type before l
+  std::vector<std::uint32_t> by_type_;     ///< layers, sorted by type, then by number
+  std::vector<std::uint32_t> type_begin_;  ///< [type]: its first place in by_type_
+  /// [k][l]: largest work_bytes of the 2^k layers from l on.
+  std::vector<std::vector<double>> work_;
   std::vector<double> cut_bytes_;
   std::uint32_t types_ = 0;
 };
