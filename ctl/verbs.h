@@ -17,6 +17,8 @@ void add_auto(CLI::App& app, Context& context);
 void add_key(CLI::App& app, Context& context);
 void add_topo(CLI::App& app, Context& context);
 void add_model(CLI::App& app, Context& context);
+/// Below the verb `model`.
+void add_model_import(CLI::App& model, Context& context);
 void add_version(CLI::App& app, Context& context);
 
 }  // namespace tapas::ctl

@@ -62,6 +62,7 @@ void add_model(CLI::App& app, Context& context) {
   gpt->add_option("--bytes-per-element", shape.bytes_per_element, "2 = bf16; default 2");
   gpt->add_option("-o,--output", options->out_file, "File to write; default stdout");
   gpt->callback([&context, options] { context.run = [options] { return build_model(*options); }; });
+  add_model_import(*verb, context);
 }
 
 }  // namespace tapas::ctl

@@ -1,0 +1,127 @@
+#include "ctl/table.h"
+#include "ctl/verbs.h"
+#include "ctl/write_file.h"
+#include "solver/model/io/load.h"
+#include "solver/profile/profile.h"
+
+#include <CLI/App.hpp>
+
+#include <memory>
+#include <set>
+
+namespace tapas::ctl {
+
+namespace {
+
+struct ImportOptions {
+  std::string layout;
+  std::vector<std::string> files;
+  solver::profile::Options profile;
+  std::string out_file;
+};
+
+/// "A100-40: micro-batch size 1 at TP 1, 2; 4 at TP 2": what the graph can be planned with.
+std::string coverage(const solver::Graph& graph) {
+  std::set<std::string> devices;
+  std::set<std::uint32_t> samples;
+  std::set<std::uint32_t> widths;
+  for (const solver::OpNode& op : graph.nodes) {
+    for (const solver::MeasuredOp& m : op.measured) {
+      devices.insert(m.device);
+      samples.insert(m.micro_batch_size);
+      widths.insert(m.tp_width);
+    }
+  }
+  std::string text;
+  for (const std::string& device : devices) {
+    text += "measured on " + printable(device);
+    const char* between = ": ";
+    for (const std::uint32_t size : samples) {
+      solver::Graph sized;
+      sized.micro_batch_size = size;
+      sized.nodes = graph.nodes;
+      std::string known;
+      for (const std::uint32_t width : widths) {
+        if (check_measured(sized, device, width)) {
+          known += (known.empty() ? "" : ", ") + std::to_string(width);
+        }
+      }
+      if (!known.empty()) {
+        text += fmt::format("{}micro-batch size {} at TP {}", between, size, known);
+        between = "; ";
+      }
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+Result<Exit> import_profile(const ImportOptions& options) {
+  const auto layout = solver::profile::layout_from(options.layout);
+  if (!layout) {
+    return tl::unexpected(layout.error());
+  }
+  std::vector<solver::profile::File> files;
+  for (const std::string& path : options.files) {
+    auto file = solver::profile::load_file(path);
+    if (!file) {
+      return tl::unexpected(file.error());
+    }
+    files.push_back(std::move(*file));
+  }
+  const auto profile = solver::profile::read(*layout, files, options.profile);
+  if (!profile) {
+    return tl::unexpected(profile.error());
+  }
+  const std::string text = json::dump(solver::graph_to_json(profile->graph), 1) + "\n";
+  if (options.out_file.empty()) {
+    print(text);
+  } else if (auto done = write_file(options.out_file, text); !done) {
+    return tl::unexpected(done.error());
+  }
+  say(fmt::format("{}: {}, {}", printable(profile->graph.name),
+                  format_count(profile->graph.layer_count(), "layer"),
+                  format_count(profile->graph.nodes.size(), "operator")));
+  std::string lines = coverage(profile->graph);
+  for (const std::string& note : profile->notes) {
+    lines += "note: " + note + "\n";
+  }
+  lines.pop_back();
+  say(lines);
+  return Exit::kOk;
+}
+
+}  // namespace
+
+void add_model_import(CLI::App& model, Context& context) {
+  CLI::App* verb = model.add_subcommand(
+      "import", "Turn a profile of another planner into a graph with measured times");
+  verb->footer(
+      "Layouts: aceso, galvatron, pipedream, piper, sailor (docs/formats.md says what each "
+      "holds).\nExamples:\n"
+      "  tapasctl model import sailor GPT-Neo-2.7_A100-40_profile.json llm_info.json -o neo.json\n"
+      "  tapasctl model import aceso gpt_13B_v100_op_profile.csv --device V100 --layers 40 -o "
+      "gpt.json\n"
+      "  tapasctl model import pipedream vgg16_graph.txt --device V100 -o vgg16.json");
+  auto options = std::make_shared<ImportOptions>();
+  solver::profile::Options& profile = options->profile;
+  verb->add_option("LAYOUT", options->layout, "Layout of the files")->required();
+  verb->add_option("FILES", options->files, "Profile files")->required();
+  verb->add_option("--name", profile.name, "Name of the graph; default from the files");
+  verb->add_option("--device", profile.device,
+                   "Name of the profiled device type in the cluster file");
+  verb->add_option("--micro-batch", profile.micro_batch_size,
+                   "Samples per microbatch of the graph; default the least profiled");
+  verb->add_option("--layers", profile.layers, "Transformer blocks, where one was profiled");
+  verb->add_option("--hidden", profile.hidden_size, "Hidden size, where no file says it");
+  verb->add_option("--sequence", profile.sequence_length, "Sequence length, where no file says it");
+  verb->add_option("--seconds-per-unit", profile.seconds_per_unit,
+                   "Unit of time of a piper file; default 1");
+  verb->add_option("--bytes-per-element", profile.bytes_per_element,
+                   "Of parameters and activations given as counts; default 2");
+  verb->add_option("-o,--output", options->out_file, "File to write; default stdout");
+  verb->callback(
+      [&context, options] { context.run = [options] { return import_profile(*options); }; });
+}
+
+}  // namespace tapas::ctl
