@@ -1,13 +1,17 @@
 #include "solver/topo/nccl_topo.h"
 
+#include "solver/topo/complete.h"
+#include "solver/topo/link_rates.h"
+
 #include <pugixml.hpp>
 
 #include <algorithm>
+#include <bitset>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,78 +24,44 @@ namespace {
 constexpr std::size_t kMaxBytes = 16U << 20U;
 constexpr std::size_t kMaxElements = 65'536;
 constexpr std::size_t kMaxDepth = 64;
+constexpr std::size_t kMaxCpus = 64;
+constexpr std::size_t kMaxDevices = 1024;
+constexpr std::size_t kMaxGpus = 64;
+constexpr std::size_t kMaxNics = 256;
+constexpr std::size_t kMaxNvlinkRows = 16'384;
+constexpr std::size_t kMostWarnings = 32;
 constexpr double kGiga = 1e9;
 constexpr double kDefaultNetMbps = 10'000;  // NCCL: speed missing or not positive
 constexpr double kFastestNetMbps = 1e8;
+constexpr std::uint32_t kMaxChannels = 64;
 
-/// A link of the PCI tree on the way from the CPU down to a device.
-struct PciHop {
-  std::uint32_t bridge = 0;  ///< number of the pci element below the link
-  double bytes_per_s = 0;
-};
+/// NCCL reads hexadecimal digits, skips ':' and '.', and stops at anything else.
+std::uint64_t bus_number(std::string_view text) {
+  std::uint64_t number = 0;
+  int digits = 0;
+  for (const char c : text) {
+    if (c == ':' || c == '.') {
+      continue;
+    }
+    const char lower = static_cast<char>(c | 0x20);
+    const bool decimal = c >= '0' && c <= '9';
+    if ((!decimal && (lower < 'a' || lower > 'f')) || ++digits > 16) {
+      break;
+    }
+    number = number * 16 + static_cast<std::uint64_t>(decimal ? c - '0' : lower - 'a' + 10);
+  }
+  return number;
+}
 
-struct Socket {
-  int numa = -1;
-  double to_other_bytes_per_s = 0;
-};
-
-struct Place {
-  std::size_t socket = 0;
-  std::vector<PciHop> path;  ///< from the CPU down, the device's own element last
-};
-
-/// GB/s of a PCI link from NCCL's table; matched by prefix, anything else counts as Gen3 x16.
-double pci_bytes_per_s(std::string_view speed, long width) {
-  struct Row {
-    std::string_view text;
-    double per_lane_100mbps;
-  };
-  static constexpr Row kRows[] = {
-      {"2.5 GT/s", 15},        {"5 GT/s", 30},          {"8 GT/s", 60},
-      {"16 GT/s", 120},        {"32 GT/s", 240},        {"5.0 GT/s PCIe", 30},
-      {"8.0 GT/s PCIe", 60},   {"16.0 GT/s PCIe", 120}, {"32.0 GT/s PCIe", 240},
-      {"64.0 GT/s PCIe", 480},
-  };
-  double per_lane = 60;
-  for (const Row& row : kRows) {
-    if (speed.substr(0, row.text.size()) == row.text) {
-      per_lane = row.per_lane_100mbps;
+std::uint32_t bits_in(std::string_view mask) {
+  std::uint32_t bits = 0;
+  for (const char c : mask) {
+    if (c != ',') {
+      bits += static_cast<std::uint32_t>(
+          std::bitset<8>(static_cast<unsigned>(bus_number({&c, 1}))).count());
     }
   }
-  return static_cast<double>(width <= 0 ? 16 : width) * per_lane / 80 * kGiga;
-}
-
-/// About four fifths of the wire speed, as NCCL counts it per generation.
-double nvlink_bytes_per_s(int sm) {
-  if (sm >= 100) {
-    return 40.1 * kGiga;
-  }
-  switch (sm) {
-    case 60:
-      return 18.0 * kGiga;
-    case 86:
-      return 12.0 * kGiga;
-    case 90:
-      return 20.6 * kGiga;
-    default:
-      return 20.0 * kGiga;
-  }
-}
-
-double socket_bytes_per_s(std::string_view arch, std::string_view vendor, long model) {
-  if (arch.starts_with("arm64")) {
-    return 6 * kGiga;
-  }
-  if (arch.starts_with("ppc64")) {
-    return 32 * kGiga;
-  }
-  if (vendor == "AuthenticAMD") {
-    return 16 * kGiga;
-  }
-  if (vendor == "GenuineIntel") {
-    return (model >= 0xCF ? 40 : model >= 0x8F ? 22 : model >= 0x55 ? 10 : 6) * kGiga;
-  }
-  return vendor == "CentaurHauls" || vendor == "  Shanghai  " ? 6 * kGiga : 5000 * kGiga;
+  return bits;
 }
 
 class Reader {
@@ -106,18 +76,26 @@ class Reader {
     if (!check_root(system)) {
       return tl::unexpected<Error>(error_);
     }
+    if (!system.next_sibling("system").empty()) {
+      warn("a second <system> is left out, as NCCL does");
+    }
+    nets_without_dev_ = count_nets_without_dev(system);
     for (const pugi::xml_node cpu : system.children("cpu")) {
+      if (is_other_host(cpu)) {
+        ++other_hosts_;
+        continue;
+      }
       read_cpu(cpu);
+    }
+    if (!failed() && topo_.gpus.empty() && topo_.nics.empty()) {
+      complete_skeleton(topo_, bare_);
+    }
+    if (!failed() && topo_.devices.empty()) {
+      complain(system,
+               "no device found; dump the topology from a running job with NCCL_TOPO_DUMP_FILE");
     }
     if (failed()) {
       return tl::unexpected<Error>(error_);
-    }
-    if (topo_.gpus.empty()) {
-      return fail(
-          ErrorCode::kInvalid,
-          "{}: no GPU found: neither <gpu> elements nor PCI devices of class 0x03; dump the "
-          "topology from a running job with NCCL_TOPO_DUMP_FILE",
-          name_);
     }
     finish();
     return std::move(topo_);
@@ -140,10 +118,15 @@ class Reader {
   }
 
   void warn(std::string message) {
-    constexpr std::size_t kMostWarnings = 32;
     if (topo_.warnings.size() < kMostWarnings) {
       topo_.warnings.push_back(std::move(message));
     }
+  }
+  void warn_at(const pugi::xml_node& node, std::string_view what) {
+    if (topo_.warnings.size() == kMostWarnings) {
+      return;  // finding the line takes time
+    }
+    warn(fmt::format("line {}: <{}>: {}", line_at(node.offset_debug()), node.name(), what));
   }
 
   Result<void> parse() {
@@ -164,7 +147,8 @@ class Reader {
     const pugi::xml_parse_result parsed =
         document_.load_buffer(text_.data(), text_.size(), pugi::parse_default, pugi::encoding_utf8);
     if (!parsed) {
-      return fail(ErrorCode::kInvalid, "{}: line {}: {}; the file is damaged or cut off", name_,
+      return fail(ErrorCode::kInvalid,
+                  "{}: line {}: {}; the file is damaged or cut off: dump it again", name_,
                   line_at(parsed.offset), parsed.description());
     }
     return {};
@@ -219,271 +203,390 @@ class Reader {
     return integer(node, key).value_or(0);
   }
 
-  void read_cpu(const pugi::xml_node& cpu) {
-    Socket socket;
-    socket.numa = static_cast<int>(integer(cpu, "numaid").value_or(-1));
-    socket.to_other_bytes_per_s =
-        socket_bytes_per_s(cpu.attribute("arch").value(), cpu.attribute("vendor").value(),
-                           integer(cpu, "modelid").value_or(0));
-    sockets_.push_back(socket);
-    Place place{sockets_.size() - 1, {}};
-    for (const pugi::xml_node child : cpu.children()) {
-      if (std::string_view(child.name()) == "pci") {
-        read_pci(child, place);
-      } else if (std::string_view(child.name()) == "nic") {
-        read_nic(child, place);
+  double microseconds(const pugi::xml_node& node, const char* key) {
+    const double value = node.attribute(key).as_double(0);
+    if (!std::isfinite(value) || value < 0 || value > 1e6) {
+      complain(node, fmt::format("{}=\"{}\" is no time in microseconds", key,
+                                 std::string_view(node.attribute(key).value()).substr(0, 40)));
+      return 0;
+    }
+    return value;
+  }
+
+  /// A dump of an NVLink domain holds several hosts; a node type is one.
+  bool is_other_host(const pugi::xml_node& cpu) {
+    const std::string host = cpu.attribute("host_hash").value();
+    if (!host_) {
+      host_ = host;
+    }
+    return *host_ != host;
+  }
+
+  /// Abridged files leave every dev out; a single missing one means "not part of the graph".
+  static bool count_nets_without_dev(const pugi::xml_node& system) {
+    bool any = false;
+    struct Walker : pugi::xml_tree_walker {
+      bool* any = nullptr;
+      bool with_dev = false;
+      bool for_each(pugi::xml_node& node) override {
+        if (std::strcmp(node.name(), "net") == 0) {
+          *any = true;
+          with_dev = with_dev || !node.attribute("dev").empty();
+        }
+        return true;
+      }
+    } walker;
+    walker.any = &any;
+    pugi::xml_node root = system;
+    root.traverse(walker);
+    return any && !walker.with_dev;
+  }
+
+  void read_cpu(const pugi::xml_node& node) {
+    if (topo_.cpus.size() == kMaxCpus) {
+      complain(node, fmt::format("more than {} NUMA nodes", kMaxCpus));
+      return;
+    }
+    TopoCpu cpu;
+    const auto numa = integer(node, "numaid");
+    if (!numa && !failed()) {
+      warn_at(node, "numaid not found: numbered in order; NCCL would refuse the file");
+    }
+    cpu.numa = static_cast<int>(numa.value_or(static_cast<long>(topo_.cpus.size())));
+    cpu.arch = node.attribute("arch").value();
+    cpu.vendor = node.attribute("vendor").value();
+    cpu.cores = bits_in(node.attribute("affinity").value());
+    if (cpu.arch.empty()) {
+      warn_at(node, "arch not found: the link between NUMA nodes counts as unlimited");
+    } else if (cpu.arch.starts_with("x86_64") && cpu.vendor.empty()) {
+      warn_at(node, "vendor not found: the link between NUMA nodes counts as unlimited");
+    }
+    cpu.to_cpu_bytes_per_s =
+        double{socket_gbs(cpu.arch, cpu.vendor, integer(node, "familyid").value_or(0),
+                          integer(node, "modelid").value_or(0))} *
+        kGiga;
+    topo_.cpus.push_back(std::move(cpu));
+    read_children(node, -1, 1);
+  }
+
+  void read_children(const pugi::xml_node& node, int parent, std::size_t depth) {
+    for (const pugi::xml_node child : node.children()) {
+      if (failed()) {
+        return;
+      }
+      if (std::strcmp(child.name(), "pci") == 0) {
+        read_pci(child, parent, depth);
+      } else if (parent < 0 && std::strcmp(child.name(), "nic") == 0) {
+        TopoDevice device;
+        device.kind = TopoKind::kVirtualNic;
+        device.bytes_per_s = double{kLocalGbs} * kGiga;
+        if (const auto at = add(child, std::move(device), parent)) {
+          read_nic(child, *at);
+        }
       }
     }
   }
 
-  void read_pci(const pugi::xml_node& pci, Place& place) {
-    if (failed()) {
-      return;
+  std::optional<std::uint32_t> add(const pugi::xml_node& node, TopoDevice device, int parent) {
+    if (topo_.devices.size() == kMaxDevices) {
+      complain(node, fmt::format("more than {} PCI elements", kMaxDevices));
+      return std::nullopt;
     }
-    if (place.path.size() + 2 > kMaxDepth) {
+    device.cpu = static_cast<std::uint32_t>(topo_.cpus.size() - 1);
+    device.parent = parent;
+    topo_.devices.push_back(std::move(device));
+    return static_cast<std::uint32_t>(topo_.devices.size() - 1);
+  }
+
+  void read_pci(const pugi::xml_node& pci, int parent, std::size_t depth) {
+    if (depth + 2 > kMaxDepth) {
       complain(pci, fmt::format("nested deeper than {} elements", kMaxDepth));
       return;
     }
-    place.path.push_back({next_bridge_++, pci_bytes_per_s(pci.attribute("link_speed").value(),
-                                                          integer(pci, "link_width").value_or(0))});
+    TopoDevice device;
+    device.busid = pci.attribute("busid").value();
+    if (device.busid.empty()) {
+      complain(pci, "attribute busid not found");
+      return;
+    }
+    device.id = bus_number(device.busid);
+    const std::string link_speed = pci.attribute("link_speed").value();
+    const long width = integer(pci, "link_width").value_or(0);
+    if (width < 0 || width > 64) {
+      complain(pci, fmt::format("link_width=\"{}\" is no number of lanes", width));
+      return;
+    }
+    device.bytes_per_s = double{pci_gbs(link_speed, width)} * kGiga;
+    for (const char* key : {"vendor", "device", "subsystem_vendor", "subsystem_device"}) {
+      device.model = device.model << 16U |
+                     (static_cast<std::uint64_t>(integer(pci, key).value_or(0)) & 0xFFFFU);
+    }
     const std::string_view pci_class = pci.attribute("class").value();
     const pugi::xml_node gpu = pci.child("gpu");
     const pugi::xml_node nic = pci.child("nic");
-    if (!gpu.empty()) {
-      if (!gpu.next_sibling("gpu").empty()) {
-        warn(fmt::format("line {}: several <gpu> in one <pci>: only the first counts",
-                         line_at(gpu.offset_debug())));
+    device.kind = kind_of(pci, pci_class);
+    const TopoKind kind = device.kind;
+    for (const pugi::xml_node link : pci.children("pcilink")) {
+      if (link.attribute("target").empty()) {
+        complain(link, "attribute target not found");
+        return;
       }
-      read_gpu(pci, gpu, place);
-    } else if (pci_class.starts_with("0x03")) {
-      infer_gpu(pci, place);
+      device.peers.push_back(bus_number(link.attribute("target").value()));
     }
-    if (!nic.empty()) {
-      read_nic(nic, place);
-    } else if (pci_class.starts_with("0x02")) {
-      infer_nic(pci, place);
+    const auto at = add(pci, std::move(device), parent);
+    if (!at || failed()) {
+      return;
     }
-    for (const pugi::xml_node child : pci.children("pci")) {
-      read_pci(child, place);
+    if (kind == TopoKind::kGpu) {
+      if (!gpu.next_sibling("gpu").empty()) {
+        warn_at(gpu, "several in one <pci>: only the first counts");
+      }
+      if (!nic.empty()) {
+        warn_at(nic, "beside a <gpu> in one <pci>: left out");
+      }
+      read_gpu(pci, gpu, *at);
+    } else if (kind == TopoKind::kNic) {
+      read_nic(nic, *at);
+    } else if (kind == TopoKind::kOther) {
+      if (pci_class.starts_with("0x03") || pci_class.starts_with("0x02")) {
+        bare_.push_back({*at, pci_class[3] == '3', pci_class.starts_with("0x0302"), link_speed});
+      }
+    } else {
+      read_children(pci, static_cast<int>(*at), depth + 1);
     }
-    place.path.pop_back();
   }
 
-  static double narrowest(const std::vector<PciHop>& path, std::size_t from) {
-    double rate = 5000 * kGiga;  // NCCL's figure for what is on one device
-    for (std::size_t i = from; i < path.size(); ++i) {
-      rate = std::min(rate, path[i].bytes_per_s);
+  static TopoKind kind_of(const pugi::xml_node& pci, std::string_view pci_class) {
+    if (!pci.child("gpu").empty()) {
+      return TopoKind::kGpu;
+    }
+    if (!pci.child("nic").empty()) {
+      return TopoKind::kNic;
+    }
+    if (pci_class.empty()) {
+      return pci.child("pci").empty() ? TopoKind::kUnknown : TopoKind::kBridge;
+    }
+    const bool described_elsewhere = pci_class.starts_with("0x03") ||
+                                     pci_class.starts_with("0x02") ||
+                                     pci_class.starts_with("0x0680");
+    return described_elsewhere ? TopoKind::kOther : TopoKind::kBridge;
+  }
+
+  void read_gpu(const pugi::xml_node& pci, const pugi::xml_node& node, std::uint32_t device) {
+    if (node.attribute("rank").empty()) {
+      warn_at(node, "without rank: skipped, as NCCL does");
+      topo_.devices[device].kind = TopoKind::kOther;
+      return;
+    }
+    TopoGpu gpu;
+    gpu.busid = pci.attribute("busid").value();
+    if (!gpu_ids_.insert(topo_.devices[device].id).second) {
+      warn_at(pci, "a second GPU with this busid is left out");
+      topo_.devices[device].kind = TopoKind::kOther;
+      return;
+    }
+    if (topo_.gpus.size() == kMaxGpus) {
+      complain(node, fmt::format("more than {} GPUs", kMaxGpus));
+      return;
+    }
+    gpu.device = device;
+    gpu.dev = static_cast<int>(required(node, "dev"));
+    gpu.sm = static_cast<int>(required(node, "sm"));
+    gpu.rank = static_cast<int>(integer(node, "rank").value_or(0));
+    if (node.attribute("gdr").empty()) {
+      warn_at(node, "gdr not found: GPUDirect RDMA is taken as working");
+    }
+    gpu.gdr = integer(node, "gdr").value_or(1) != 0;
+    for (const pugi::xml_node link : node.children("nvlink")) {
+      read_nvlink(link, gpu);
+    }
+    for (const pugi::xml_node c2c : node.children("c2c")) {
+      gpu.c2c_bytes_per_s += static_cast<double>(std::max(0L, required(c2c, "bw"))) *
+                             static_cast<double>(std::max(0L, required(c2c, "count"))) / 1000 *
+                             kGiga;
+    }
+    gpu.nvlink_bytes_per_s = gpu.nvlinks * double{nvlink_gbs(gpu.sm)} * kGiga;
+    topo_.gpus.push_back(std::move(gpu));
+  }
+
+  void read_nvlink(const pugi::xml_node& node, TopoGpu& gpu) {
+    const long count = required(node, "count");
+    const std::string_view far_end = node.attribute("tclass").value();
+    if (far_end.empty()) {
+      complain(node, "attribute tclass not found");
+    }
+    if (failed()) {
+      return;
+    }
+    if (count < 0 || count > 1024) {
+      complain(node, "count is out of range");
+      return;
+    }
+    TopoNvlink link;
+    link.count = static_cast<std::uint32_t>(count);
+    if (far_end.starts_with("0x068001")) {
+      link.to = TopoNvlink::To::kCpu;
+    } else if (far_end.starts_with("0x03")) {
+      link.to = TopoNvlink::To::kGpu;
+      if (node.attribute("target").empty()) {
+        complain(node, "attribute target not found");
+        return;
+      }
+      link.target = bus_number(node.attribute("target").value());
+    } else {
+      topo_.nvswitch = true;
+    }
+    if (++nvlink_rows_ > kMaxNvlinkRows) {
+      complain(node, "too many rows");
+      return;
+    }
+    gpu.nvlinks += link.count;
+    gpu.links.push_back(link);
+  }
+
+  void read_nic(const pugi::xml_node& node, std::uint32_t device) {
+    for (const pugi::xml_node net : node.children("net")) {
+      TopoNic nic;
+      nic.name = net.attribute("name").value();
+      if (const auto dev = integer(net, "dev")) {
+        nic.dev = static_cast<int>(*dev);
+      } else if (nets_without_dev_) {
+        nic.dev = static_cast<int>(topo_.nics.size());
+      } else if (!failed()) {
+        warn_at(net, "without dev: left out, as NCCL does");
+        continue;
+      }
+      if (topo_.nics.size() == kMaxNics) {
+        complain(net, fmt::format("more than {} interfaces", kMaxNics));
+        return;
+      }
+      nic.device = device;
+      const double speed = static_cast<double>(integer(net, "speed").value_or(0));
+      nic.bytes_per_s =
+          (speed > 0 ? std::min(speed, kFastestNetMbps) : kDefaultNetMbps) / 8000 * kGiga;
+      nic.latency_s = microseconds(net, "latency") * 1e-6;
+      nic.port = static_cast<int>(integer(net, "port").value_or(0));
+      nic.gdr = integer(net, "gdr").value_or(0) != 0;
+      nic.coll = integer(net, "coll").value_or(0) != 0;
+      nic.max_channels =
+          static_cast<std::uint32_t>(std::max(1L, integer(net, "maxconn").value_or(kMaxChannels)));
+      std::string_view guid = net.attribute("guid").value();
+      if (guid.starts_with("0x")) {
+        guid.remove_prefix(2);
+      }
+      nic.card = guid.empty() ? static_cast<std::uint64_t>(nic.dev) : bus_number(guid);
+      topo_.nics.push_back(std::move(nic));
+    }
+  }
+
+  /// The narrowest link of the tree up to the CPU.
+  [[nodiscard]] double pcie_rate(std::uint32_t device) const {
+    double rate = double{kLocalGbs} * kGiga;
+    for (int at = static_cast<int>(device); at >= 0;
+         at = topo_.devices[static_cast<std::size_t>(at)].parent) {
+      rate = std::min(rate, topo_.devices[static_cast<std::size_t>(at)].bytes_per_s);
     }
     return rate;
   }
 
-  void add_gpu(TopoGpu gpu, const Place& place) {
-    gpu.numa = sockets_[place.socket].numa;
-    gpu.pcie_bytes_per_s = narrowest(place.path, 0);
-    topo_.gpus.push_back(std::move(gpu));
-    gpu_places_.push_back(place);
-  }
-
-  void read_gpu(const pugi::xml_node& pci, const pugi::xml_node& node, const Place& place) {
-    if (node.attribute("rank").empty()) {
-      warn(fmt::format("line {}: <gpu> without rank is skipped, as NCCL does",
-                       line_at(node.offset_debug())));
-      return;
-    }
-    TopoGpu gpu;
-    gpu.busid = pci.attribute("busid").value();
-    gpu.dev = static_cast<int>(required(node, "dev"));
-    gpu.sm = static_cast<int>(required(node, "sm"));
-    for (const pugi::xml_node link : node.children("nvlink")) {
-      const long count = required(link, "count");
-      const std::string_view far_end = link.attribute("tclass").value();
-      if (failed() || count < 0 || count > 1024) {
-        complain(link, "count is out of range");
-        return;
-      }
-      if (far_end.starts_with("0x068000")) {
-        topo_.nvswitch = true;
-      } else if (far_end.starts_with("0x03")) {
-        links_to_gpus_.insert(link.attribute("target").value());
-      }
-      gpu.nvlinks += static_cast<std::uint32_t>(count);
-    }
-    gpu.nvlink_bytes_per_s = gpu.nvlinks * nvlink_bytes_per_s(gpu.sm);
-    add_gpu(std::move(gpu), place);
-  }
-
-  void infer_gpu(const pugi::xml_node& pci, const Place& place) {
-    TopoGpu gpu;
-    gpu.busid = pci.attribute("busid").value();
-    gpu.dev = static_cast<int>(topo_.gpus.size());
-    inferred_ = true;
-    add_gpu(std::move(gpu), place);
-  }
-
-  void add_nic(TopoNic nic, const Place& place) {
-    nic.numa = sockets_[place.socket].numa;
-    topo_.nics.push_back(std::move(nic));
-    nic_places_.push_back(place);
-  }
-
-  void read_nic(const pugi::xml_node& node, const Place& place) {
-    for (const pugi::xml_node net : node.children("net")) {
-      if (net.attribute("dev").empty()) {
-        warn(fmt::format("line {}: <net> without dev is left out, as NCCL does",
-                         line_at(net.offset_debug())));
-        continue;
-      }
-      TopoNic nic;
-      nic.name = net.attribute("name").value();
-      // A dump fused from several NUMA nodes repeats virtual interfaces with name and dev
-      // unchanged.
-      if (!seen_nets_.emplace(nic.name, net.attribute("dev").value()).second) {
-        continue;
-      }
-      const double speed = static_cast<double>(integer(net, "speed").value_or(0));
-      nic.bytes_per_s =
-          (speed > 0 ? std::min(speed, kFastestNetMbps) : kDefaultNetMbps) / 8000 * kGiga;
-      add_nic(std::move(nic), place);
-    }
-  }
-
-  void infer_nic(const pugi::xml_node& pci, const Place& place) {
-    TopoNic nic;
-    nic.name = pci.attribute("busid").value();
-    nic.bytes_per_s = kDefaultNetMbps / 8000 * kGiga;
-    inferred_ = true;
-    add_nic(std::move(nic), place);
-  }
-
-  /// Interfaces without a PCI device are virtual; they count only where there is nothing else.
-  void drop_virtual_nics() {
-    const auto physical = [](const Place& place) { return !place.path.empty(); };
-    if (std::none_of(nic_places_.begin(), nic_places_.end(), physical)) {
-      return;
-    }
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < topo_.nics.size(); ++i) {
-      if (physical(nic_places_[i])) {
-        std::swap(topo_.nics[kept], topo_.nics[i]);
-        std::swap(nic_places_[kept], nic_places_[i]);
-        ++kept;
+  /// NVLinks to GPUs that are not there, to themselves, or listed by one end only.
+  void check_links() {
+    std::map<std::uint64_t, std::set<std::uint64_t>> peers;
+    for (const TopoGpu& gpu : topo_.gpus) {
+      for (const TopoNvlink& link : gpu.links) {
+        if (link.to == TopoNvlink::To::kGpu) {
+          peers[topo_.devices[gpu.device].id].insert(link.target);
+        }
       }
     }
-    if (kept < topo_.nics.size()) {
-      warn(fmt::format("{} interfaces without a PCI device are left out as virtual",
-                       topo_.nics.size() - kept));
+    for (TopoGpu& gpu : topo_.gpus) {
+      const std::uint64_t own = topo_.devices[gpu.device].id;
+      for (auto link = gpu.links.begin(); link != gpu.links.end();) {
+        const bool to_gpu = link->to == TopoNvlink::To::kGpu;
+        if (to_gpu && link->target == own) {
+          warn(fmt::format("GPU {}: an NVLink leads to the GPU itself and joins nothing", gpu.dev));
+        } else if (to_gpu && gpu_ids_.count(link->target) == 0) {
+          warn(fmt::format("GPU {}: an NVLink leads to a GPU that is not in the file", gpu.dev));
+        } else if (to_gpu && peers[link->target].count(own) == 0) {
+          warn(fmt::format("GPU {}: an NVLink that its other end does not list is left out",
+                           gpu.dev));
+          gpu.nvlinks -= link->count;
+          link = gpu.links.erase(link);
+          continue;
+        }
+        ++link;
+      }
     }
-    topo_.nics.resize(kept);
-    nic_places_.resize(kept);
   }
 
-  void sort_gpus() {
-    std::vector<std::size_t> order(topo_.gpus.size());
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      order[i] = i;
+  void warn_of_gpus() {
+    std::size_t without_nvlink = 0;
+    std::size_t slow = 0;
+    for (const TopoGpu& gpu : topo_.gpus) {
+      without_nvlink += gpu.nvlinks == 0 ? 1U : 0U;
+      slow += gpu.pcie_bytes_per_s < kGiga ? 1U : 0U;
     }
-    std::stable_sort(order.begin(), order.end(), [this](std::size_t a, std::size_t b) {
-      return topo_.gpus[a].dev < topo_.gpus[b].dev;
+    if (slow > 0) {
+      warn(
+          fmt::format("{} GPUs behind a PCIe link below 1 GB/s: virtual bridges report no real "
+                      "speed; only traffic through the CPU is affected",
+                      slow));
+    }
+    if (without_nvlink > 0 && without_nvlink < topo_.gpus.size()) {
+      warn(
+          fmt::format("{} of {} GPUs list no NVLink beside others that do: one is broken or its "
+                      "row is missing, and all collectives crawl over PCIe",
+                      without_nvlink, topo_.gpus.size()));
+    } else if (without_nvlink > 0 && topo_.completed.empty()) {
+      warn_of_missing_switch();
+    }
+  }
+
+  /// GPUs that are sold on NVSwitch boards only, eight at a time: A100, H100 and H200 SXM, B200.
+  void warn_of_missing_switch() {
+    static const std::set<std::uint64_t> kOnBoards = {0x20B0, 0x20B2, 0x20B3, 0x2324,
+                                                      0x2330, 0x2335, 0x2901};
+    const bool board = std::any_of(topo_.gpus.begin(), topo_.gpus.end(), [this](const auto& gpu) {
+      const std::uint64_t model = topo_.devices[gpu.device].model;
+      return model >> 48U == 0x10DE && kOnBoards.count((model >> 32U) & 0xFFFFU) > 0;
     });
-    std::vector<TopoGpu> gpus;
-    std::vector<Place> places;
-    for (const std::size_t i : order) {
-      gpus.push_back(std::move(topo_.gpus[i]));
-      places.push_back(std::move(gpu_places_[i]));
-    }
-    topo_.gpus = std::move(gpus);
-    gpu_places_ = std::move(places);
-  }
-
-  /// NCCL's order: highest bandwidth of the path, then the closer kind of path.
-  struct PathRank {
-    double bytes_per_s = 0;
-    int kind = 0;
-    friend bool operator==(const PathRank&, const PathRank&) = default;
-  };
-
-  static std::size_t common_bridges(const Place& a, const Place& b) {
-    std::size_t common = 0;
-    while (a.socket == b.socket && common < a.path.size() && common < b.path.size() &&
-           a.path[common].bridge == b.path[common].bridge) {
-      ++common;
-    }
-    return common;
-  }
-
-  [[nodiscard]] PathRank rank_path(std::size_t gpu, std::size_t nic) const {
-    enum Kind { kOneBridge = 4, kSeveralBridges = 5, kThroughCpu = 8, kAcrossSockets = 9 };
-    const Place& a = gpu_places_[gpu];
-    const Place& b = nic_places_[nic];
-    const std::size_t common = common_bridges(a, b);
-    PathRank rank;
-    rank.bytes_per_s = std::min(
-        {topo_.nics[nic].bytes_per_s, narrowest(a.path, common), narrowest(b.path, common)});
-    if (a.socket != b.socket) {
-      rank.kind = kAcrossSockets;
-      rank.bytes_per_s = std::min({rank.bytes_per_s, sockets_[a.socket].to_other_bytes_per_s,
-                                   sockets_[b.socket].to_other_bytes_per_s});
-    } else if (common == 0) {
-      rank.kind = kThroughCpu;
-    } else {
-      rank.kind =
-          common + 1 == a.path.size() && common + 1 == b.path.size() ? kOneBridge : kSeveralBridges;
-    }
-    return rank;
-  }
-
-  void find_nearest_nics() {
-    topo_.nics_of_gpu.resize(topo_.gpus.size());
-    for (std::size_t gpu = 0; gpu < topo_.gpus.size(); ++gpu) {
-      PathRank best;
-      for (std::size_t nic = 0; nic < topo_.nics.size(); ++nic) {
-        if (common_bridges(gpu_places_[gpu], nic_places_[nic]) > 0) {
-          topo_.nics[nic].behind_switch = true;
-        }
-        const PathRank rank = rank_path(gpu, nic);
-        const bool better = topo_.nics_of_gpu[gpu].empty() || rank.bytes_per_s > best.bytes_per_s ||
-                            (rank.bytes_per_s == best.bytes_per_s && rank.kind < best.kind);
-        if (better) {
-          best = rank;
-          topo_.nics_of_gpu[gpu].assign(1, static_cast<std::uint32_t>(nic));
-        } else if (rank == best) {
-          topo_.nics_of_gpu[gpu].push_back(static_cast<std::uint32_t>(nic));
-        }
-      }
+    if (board && topo_.gpus.size() > 1) {
+      warn(
+          fmt::format("NVSwitch GPU without NVLink: none of the {} GPUs lists one, so links "
+                      "between them count as PCIe; dump the file again on a healthy server",
+                      topo_.gpus.size()));
     }
   }
 
   void finish() {
-    sort_gpus();
-    drop_virtual_nics();
-    find_nearest_nics();
-    if (inferred_) {
-      warn("devices were inferred from PCI classes: NVLink and NIC speeds are not in the file");
+    std::stable_sort(topo_.gpus.begin(), topo_.gpus.end(),
+                     [](const TopoGpu& a, const TopoGpu& b) { return a.dev < b.dev; });
+    check_links();
+    for (TopoGpu& gpu : topo_.gpus) {
+      gpu.numa = topo_.cpus[topo_.devices[gpu.device].cpu].numa;
+      gpu.pcie_bytes_per_s = pcie_rate(gpu.device);
+      gpu.nvlink_bytes_per_s = gpu.nvlinks * double{nvlink_gbs(gpu.sm)} * kGiga;
+      topo_.nvswitch = topo_.nvswitch ||
+                       std::any_of(gpu.links.begin(), gpu.links.end(), [](const TopoNvlink& link) {
+                         return link.to == TopoNvlink::To::kSwitch;
+                       });
     }
-    std::set<std::string_view> busids;
-    std::size_t without_nvlink = 0;
-    for (const TopoGpu& gpu : topo_.gpus) {
-      busids.insert(gpu.busid);
-      without_nvlink += gpu.nvlinks == 0 ? 1U : 0U;
-      if (gpu.pcie_bytes_per_s < kGiga) {
-        warn(fmt::format("GPU {}: a PCIe link of {:.2f} GB/s; virtual bridges report no real speed",
-                         gpu.dev, gpu.pcie_bytes_per_s / kGiga));
-      }
+    for (TopoNic& nic : topo_.nics) {
+      nic.numa = topo_.cpus[topo_.devices[nic.device].cpu].numa;
     }
-    if (without_nvlink > 0 && topo_.gpus.size() > 1) {
-      warn(
-          fmt::format("{} of {} GPUs list no NVLink: links between them count as PCIe, which is "
-                      "wrong for boards with NVSwitch",
-                      without_nvlink, topo_.gpus.size()));
+    if (other_hosts_ > 0) {
+      warn(fmt::format("{} NUMA nodes of other hosts are left out: a node type is one host",
+                       other_hosts_));
     }
-    for (const std::string& target : links_to_gpus_) {
-      if (!busids.contains(target)) {
-        warn(fmt::format("an NVLink leads to {}, which is not in the file", target));
-      }
+    if (nets_without_dev_) {
+      topo_.completed.push_back("dev of the interfaces: numbered in document order");
     }
-    if (topo_.nics.empty()) {
+    if (topo_.gpus.empty()) {
+      warn("no GPU in the file: good for what is near which NUMA node only");
+    } else if (topo_.nics.empty()) {
       warn("no NIC in the file");
     }
+    warn_of_gpus();
   }
 
   std::string_view text_;
@@ -491,13 +594,12 @@ class Reader {
   pugi::xml_document document_;
   NcclTopo topo_;
   Error error_;
-  std::vector<Socket> sockets_;
-  std::vector<Place> gpu_places_;  ///< as topo_.gpus
-  std::vector<Place> nic_places_;  ///< as topo_.nics
-  std::set<std::pair<std::string, std::string>> seen_nets_;
-  std::set<std::string> links_to_gpus_;
-  std::uint32_t next_bridge_ = 0;
-  bool inferred_ = false;
+  std::vector<BareDevice> bare_;
+  std::set<std::uint64_t> gpu_ids_;
+  std::optional<std::string> host_;
+  std::size_t other_hosts_ = 0;
+  std::size_t nvlink_rows_ = 0;
+  bool nets_without_dev_ = false;
 };
 
 }  // namespace
@@ -506,7 +608,7 @@ Result<NcclTopo> parse_nccl_topo(std::string_view text, std::string_view name) {
   return Reader(text, name).read();
 }
 
-Result<NcclTopo> load_nccl_topo(const std::string& path) {
+Result<std::string> read_topo_text(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) {
@@ -522,7 +624,15 @@ Result<NcclTopo> load_nccl_topo(const std::string& path) {
   if (file.bad()) {
     return fail(ErrorCode::kIo, "{}: cannot read: {}", path, std::strerror(errno));
   }
-  return parse_nccl_topo(text, path);
+  return text;
+}
+
+Result<NcclTopo> load_nccl_topo(const std::string& path) {
+  const auto text = read_topo_text(path);
+  if (!text) {
+    return tl::unexpected<Error>(text.error());
+  }
+  return parse_nccl_topo(*text, path);
 }
 
 }  // namespace tapas::solver
