@@ -51,18 +51,30 @@ MemoryCheck::MemoryCheck(const Job& job) : job_(job), entering_(job.graph.layer_
   }
 }
 
+double MemoryCheck::state_bytes(const Plan& plan, LayerRange range) const {
+  const double width = plan.tp_width[range.first];
+  double params = 0;
+  for (const OpNode& op : job_.graph.nodes) {
+    if (op.layer >= range.first && op.layer < range.last) {
+      params += op.param_bytes / job_.bytes_per_param /
+                (holding(op.kind, plan.sp_width > 1).params_split ? width : 1);
+    }
+  }
+  const double owners = job_.zero_stage > 0 ? static_cast<double>(plan.replicas()) : 1;
+  return params * (job_.bytes_per_param + job_.gradient_bytes_per_param +
+                   job_.optimizer_bytes_per_param / owners);
+}
+
 double MemoryCheck::stage_bytes(const Plan& plan, LayerRange range, std::uint32_t held) const {
   const double width = plan.tp_width[range.first];
   const bool sequence_parallel = plan.sp_width > 1;
   std::map<std::uint32_t, double> stash;
-  double params = 0;
   double scratch = 0;
   for (const OpNode& op : job_.graph.nodes) {
     if (op.layer < range.first || op.layer >= range.last) {
       continue;
     }
     const Holding how = holding(op.kind, sequence_parallel);
-    params += op.param_bytes / job_.bytes_per_param / (how.params_split ? width : 1);
     stash[op.layer] += op.act_bytes / (how.stash_split ? width : 1);
     scratch = std::max(scratch, op.work_bytes / (how.work_split ? width : 1));
   }
@@ -76,10 +88,7 @@ double MemoryCheck::stage_bytes(const Plan& plan, LayerRange range, std::uint32_
     }
     activations += held * kept;
   }
-  const double owners = job_.zero_stage > 0 ? static_cast<double>(plan.replicas()) : 1;
-  const double per_param = job_.bytes_per_param + job_.gradient_bytes_per_param +
-                           job_.optimizer_bytes_per_param / owners;
-  return params * per_param + activations + rebuilt + scratch;
+  return state_bytes(plan, range) + activations + rebuilt + scratch;
 }
 
 }  // namespace tapas::solver

@@ -15,6 +15,8 @@ class MemoryCheck {
   /// `job` must outlive it.
   explicit MemoryCheck(const Job& job);
 
+  /// Parameters, gradients and optimizer state of the layers in `range`.
+  [[nodiscard]] double state_bytes(const Plan& plan, LayerRange range) const;
   /// A stage that holds `range` at TP width `width` and `held` microbatches at once.
   [[nodiscard]] double stage_bytes(const Plan& plan, LayerRange range, std::uint32_t held) const;
 

@@ -59,6 +59,31 @@ class Checker {
     }
   }
 
+  void check_interleave() {
+    const std::size_t chunks = plan_.interleave;
+    if (chunks == 1) {
+      return;
+    }
+    if (plan_.schedule != Schedule::kInterleaved) {
+      complain("interleave is {}, but schedule {} runs one stage per device group", chunks,
+               to_string(plan_.schedule));
+    }
+    if (chunks == 0 || plan_.pp_splits.size() % chunks != 0 ||
+        plan_.pp_splits.size() < 2 * chunks) {
+      complain("pp_splits has {} stages; interleave {} needs a multiple of it, at least twice",
+               plan_.pp_splits.size(), chunks);
+      return;
+    }
+    for (std::size_t r = 0; r < plan_.microbatches.size(); ++r) {
+      if (plan_.microbatches[r] % plan_.stages() != 0) {
+        complain(
+            "replica {} has {} microbatches; interleaving over {} device groups needs a "
+            "multiple of {}",
+            r, plan_.microbatches[r], plan_.stages(), plan_.stages());
+      }
+    }
+  }
+
   void check_shapes() {
     if (plan_.job != job_.name) {
       complain("the plan is for job \"{}\", not for \"{}\"", plan_.job, job_.name);
@@ -67,9 +92,11 @@ class Checker {
       complain("the plan's schedule is {}, the job's is {}", to_string(plan_.schedule),
                to_string(job_.schedule));
     }
-    if (plan_.schedule == Schedule::kInterleaved) {
-      complain("schedule interleaved has no plan form in this version: use 1f1b or gpipe");
+    if (plan_.micro_batch_size != 0 && plan_.micro_batch_size != job_.graph.micro_batch_size) {
+      complain("the plan takes {} samples per microbatch, the job's numbers are for {}",
+               plan_.micro_batch_size, job_.graph.micro_batch_size);
     }
+    check_interleave();
     check_cuts(plan_.pp_splits, "pp_splits");
     if (plan_.tp_width.size() != layers_) {
       complain("tp_width has {} entries for {} layers", plan_.tp_width.size(), layers_);
@@ -85,9 +112,11 @@ class Checker {
                plan_.placement.size());
     }
     for (std::size_t r = 0; r < plan_.placement.size(); ++r) {
-      if (plan_.placement[r].size() != plan_.pp_splits.size()) {
-        complain("replica {} places {} stages, but pp_splits has {}", r, plan_.placement[r].size(),
-                 plan_.pp_splits.size());
+      if (plan_.interleave != 0 &&
+          plan_.placement[r].size() * plan_.interleave != plan_.pp_splits.size()) {
+        complain("replica {} places {} stages, but pp_splits has {}{}", r,
+                 plan_.placement[r].size(), plan_.pp_splits.size(),
+                 plan_.interleave > 1 ? fmt::format(" for interleave {}", plan_.interleave) : "");
       }
     }
     if (!plan_.replica_splits.empty() && plan_.replica_splits.size() != plan_.placement.size()) {
@@ -108,7 +137,15 @@ class Checker {
     }
   }
 
+  [[nodiscard]] LayerRange range_of(const std::vector<std::uint32_t>& cuts, std::size_t k) const {
+    return {cuts[k], k + 1 < cuts.size() ? cuts[k + 1] : layers_};
+  }
+
   void check_widths() {
+    const std::uint16_t widest = *std::max_element(plan_.tp_width.begin(), plan_.tp_width.end());
+    if (plan_.sp_width != 1 && plan_.sp_width != widest) {
+      complain("sp_width is {}; it must be 1 or the largest TP width {}", plan_.sp_width, widest);
+    }
     for (std::uint32_t l = 0; l < layers_; ++l) {
       if (plan_.tp_width[l] == 0) {
         complain("layer {} has TP width 0", l);
@@ -116,22 +153,18 @@ class Checker {
     }
     for (std::uint32_t r = 0; r < plan_.replicas(); ++r) {
       const auto& cuts = plan_.splits_of(r);
-      for (std::uint32_t s = 0; s < plan_.stages(); ++s) {
-        const std::uint32_t end = s + 1 < plan_.stages() ? cuts[s + 1] : layers_;
-        const std::uint16_t width = plan_.tp_width[cuts[s]];
+      for (std::uint32_t k = 0; k < cuts.size(); ++k) {
+        const LayerRange range = range_of(cuts, k);
+        const std::uint16_t width = plan_.tp_width[range.first];
         const auto other =
-            std::find_if(plan_.tp_width.begin() + cuts[s], plan_.tp_width.begin() + end,
+            std::find_if(plan_.tp_width.begin() + range.first, plan_.tp_width.begin() + range.last,
                          [&](std::uint16_t w) { return w != width; });
-        if (other != plan_.tp_width.begin() + end) {
-          complain("stage {} of replica {} mixes TP widths {} and {}", s, r, width, *other);
+        if (other != plan_.tp_width.begin() + range.last) {
+          complain("stage {} of replica {} mixes TP widths {} and {}", k, r, width, *other);
         }
-        if (plan_.placement[r][s].devices.size() != width) {
-          complain("stage {} of replica {} has {} devices for TP width {}", s, r,
-                   plan_.placement[r][s].devices.size(), width);
-        }
-        if (plan_.sp_width != 1 && plan_.sp_width != width) {
-          complain("sp_width is {}; it must be 1 or the TP width {} of stage {}", plan_.sp_width,
-                   width, s);
+        const std::size_t devices = plan_.placement[r][k % plan_.stages()].devices.size();
+        if (devices != width) {
+          complain("stage {} of replica {} has {} devices for TP width {}", k, r, devices, width);
         }
       }
     }
@@ -211,22 +244,75 @@ class Checker {
 
   void check_stages() {
     const MemoryCheck memory(job_);
-    using Seen = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
+    using Seen =
+        std::tuple<std::vector<std::uint32_t>, std::uint32_t, std::uint32_t, std::uint32_t>;
     std::set<Seen> seen;  // equal stages of other replicas would repeat the sentence
     for (std::uint32_t r = 0; r < plan_.replicas(); ++r) {
       const auto& cuts = plan_.splits_of(r);
       for (std::uint32_t s = 0; s < plan_.stages(); ++s) {
-        const LayerRange range{cuts[s], s + 1 < plan_.stages() ? cuts[s + 1] : layers_};
+        std::vector<LayerRange> chunks;
+        std::vector<std::uint32_t> firsts;
+        for (std::size_t k = s; k < cuts.size(); k += plan_.stages()) {
+          chunks.push_back(range_of(cuts, k));
+          firsts.push_back(chunks.back().first);
+          firsts.push_back(chunks.back().last);
+        }
         const std::uint32_t m = plan_.microbatches[r];
-        const std::uint32_t held =
-            plan_.schedule == Schedule::kGpipe ? m : std::min(m, plan_.stages() - s);
         const std::uint32_t type = job_.cluster.nodes[plan_.placement[r][s].node.value()].type;
-        if (seen.insert({range.first, range.last, held, type}).second) {
-          check_stage_memory(r, s, memory.stage_bytes(plan_, range, held));
-          check_stage_recompute(r, s, range);
+        if (seen.insert({std::move(firsts), s, m, type}).second) {
+          check_stage_memory(r, s, group_bytes(memory, chunks, s, m));
+          check_stage_recompute(r, s, chunks);
         }
       }
     }
+  }
+
+  [[nodiscard]] double group_bytes(const MemoryCheck& memory, const std::vector<LayerRange>& chunks,
+                                   std::uint32_t s, std::uint32_t m) const {
+    if (chunks.size() == 1) {
+      const std::uint32_t held =
+          plan_.schedule == Schedule::kGpipe ? m : std::min(m, plan_.stages() - s);
+      return memory.stage_bytes(plan_, chunks.front(), held);
+    }
+    // Parameters of all chunks, the scratch of the chunk at work, and what the microbatches hold.
+    double state = 0;
+    double scratch = 0;
+    std::vector<double> each;
+    for (const LayerRange& range : chunks) {
+      const double idle = memory.stage_bytes(plan_, range, 0);
+      const double chunk_state = memory.state_bytes(plan_, range);
+      state += chunk_state;
+      scratch = std::max(scratch, idle - chunk_state);
+      each.push_back(memory.stage_bytes(plan_, range, 1) - idle);
+    }
+    return state + scratch + interleaved_peak(each, s, m);
+  }
+
+  /// Walks the interleaved order: forwards go through groups of as many microbatches as there are
+  /// device groups, chunk after chunk, backwards likewise from the last chunk.
+  [[nodiscard]] double interleaved_peak(const std::vector<double>& each, std::uint32_t s,
+                                        std::uint32_t m) const {
+    const std::uint32_t p = plan_.stages();
+    const auto v = static_cast<std::uint32_t>(each.size());
+    std::vector<std::uint32_t> chunk_of;
+    for (std::uint32_t first = 0; first < m; first += p) {
+      for (std::uint32_t c = 0; c < v; ++c) {
+        chunk_of.insert(chunk_of.end(), p, c);
+      }
+    }
+    const std::size_t warm = std::min<std::size_t>(chunk_of.size(), (p - s - 1) * 2 + (v - 1) * p);
+    double held = 0;
+    double peak = 0;
+    for (std::size_t k = 0; k < chunk_of.size() + warm; ++k) {
+      if (k < chunk_of.size()) {
+        held += each[chunk_of[k]];
+        peak = std::max(peak, held);
+      }
+      if (k >= warm) {
+        held -= each[v - 1 - chunk_of[k - warm]];
+      }
+    }
+    return peak;
   }
 
   void check_stage_memory(std::uint32_t r, std::uint32_t s, double needed) {
@@ -243,11 +329,14 @@ class Checker {
     }
   }
 
-  void check_stage_recompute(std::uint32_t r, std::uint32_t s, LayerRange range) {
+  void check_stage_recompute(std::uint32_t r, std::uint32_t s,
+                             const std::vector<LayerRange>& chunks) {
     double all = 0;
     double again = 0;
     for (const OpNode& op : job_.graph.nodes) {
-      if (op.layer >= range.first && op.layer < range.last) {
+      if (std::any_of(chunks.begin(), chunks.end(), [&](const LayerRange& range) {
+            return op.layer >= range.first && op.layer < range.last;
+          })) {
         all += op.fwd_flops + op.bwd_flops;
         again += plan_.checkpoint[op.layer] ? op.fwd_flops : 0;
       }

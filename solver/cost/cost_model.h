@@ -28,11 +28,19 @@ struct LayerTimes {
   friend bool operator==(const LayerTimes&, const LayerTimes&) = default;
 };
 
-/// What a stage adds once per step, after the last microbatch: fixed + per_param * params on a
-/// device.
+/// What a stage adds once per step, by the parameters that one of its devices holds.
 struct StepTail {
-  double fixed_s = 0;
-  double per_param_s = 0;
+  double fixed_s = 0;      ///< gradient synchronisation, after the stage's last backward
+  double per_param_s = 0;  ///< of the same
+  /// Optimizer and gathering of what it wrote, when all stages have synchronised: the norm of the
+  /// gradients needs them all.
+  double update_fixed_s = 0;
+  double update_per_param_s = 0;
+
+  [[nodiscard]] double sync_s(double params) const { return fixed_s + per_param_s * params; }
+  [[nodiscard]] double update_s(double params) const {
+    return update_fixed_s + update_per_param_s * params;
+  }
 };
 
 /// What crossing from one stage to the next costs per microbatch and direction.

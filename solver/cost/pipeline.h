@@ -3,30 +3,88 @@
 #include "solver/model/job.h"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace tapas::solver {
 
-/// One replica's pipeline: seconds of one microbatch on each stage, and the one-way delays of the
-/// link after each stage. A delay postpones the receiver and keeps no stage busy.
+/// One replica's pipeline. Stage k runs on device group k % groups(); with one chunk the two are
+/// the same. Seconds of one microbatch on each stage, and the one-way delays of the link after
+/// each. A delay postpones the receiver and keeps nobody busy.
 struct Pipeline {
   Schedule schedule = Schedule::k1f1b;
+  std::uint32_t chunks = 1;              ///< stages of each device group; more need kInterleaved
   std::vector<double> forward_s;         ///< per stage
   std::vector<double> backward_s;        ///< per stage, recomputation included
-  std::vector<double> forward_delay_s;   ///< [s]: stage s to s + 1; stages - 1 entries
-  std::vector<double> backward_delay_s;  ///< [s]: stage s + 1 to s
+  std::vector<double> forward_delay_s;   ///< [k]: stage k to k + 1; stages - 1 entries
+  std::vector<double> backward_delay_s;  ///< [k]: stage k + 1 to k
+
+  [[nodiscard]] std::uint32_t stages() const {
+    return static_cast<std::uint32_t>(forward_s.size());
+  }
+  [[nodiscard]] std::uint32_t groups() const { return stages() / chunks; }
 };
 
-/// Forwards that a stage runs before its first backward, less one when more follow.
+/// Forwards that a stage runs before its first backward, less one when more follow. One chunk.
 [[nodiscard]] std::uint32_t warm_up(Schedule schedule, std::uint32_t stages, std::uint32_t stage,
                                     std::uint32_t microbatches);
 
-/// Microbatches whose activations a stage holds at once: min(m, S - s), or m for GPipe.
+/// Microbatches whose activations a stage holds at once: min(m, S - s), or m for GPipe. One chunk.
 [[nodiscard]] std::uint32_t in_flight(Schedule schedule, std::uint32_t stages, std::uint32_t stage,
                                       std::uint32_t microbatches);
 
-/// From the first forward to the end of the last backward: the exact longest path of the
-/// schedule's action order, O(stages * microbatches).
+/// Microbatches of each chunk that a device group of an interleaved pipeline holds at once: all
+/// moments that hold no less than another, [moment][chunk]. With one chunk, in_flight().
+[[nodiscard]] std::vector<std::vector<std::uint32_t>> held_chunks(Schedule schedule,
+                                                                  std::uint32_t groups,
+                                                                  std::uint32_t chunks,
+                                                                  std::uint32_t group,
+                                                                  std::uint32_t microbatches);
+
+/// Whether the schedule can run so many microbatches: interleaving needs whole rounds of one per
+/// device group.
+[[nodiscard]] bool runs_microbatches(std::uint32_t groups, std::uint32_t chunks,
+                                     std::uint32_t microbatches);
+
+/// One forward or backward of one microbatch on one stage.
+struct Action {
+  std::uint32_t stage = 0;
+  std::uint32_t microbatch = 0;
+  bool forward = true;
+  double start_s = 0;
+  double end_s = 0;
+};
+
+/// Runs schedules: the exact longest path of the action order of every device group. Keeps its
+/// memory between calls; O(stages * microbatches).
+class PipelineClock {
+ public:
+  /// When each stage ends its last backward, counted from the first forward. Valid until the next
+  /// call. Requires runs_microbatches().
+  [[nodiscard]] std::span<const double> ends_s(const Pipeline& pipeline,
+                                               std::uint32_t microbatches);
+
+  /// Everything that happens, in the order of computation: each group's actions in its own order.
+  [[nodiscard]] std::vector<Action> timeline(const Pipeline& pipeline, std::uint32_t microbatches);
+
+ private:
+  template <typename Record>
+  void run(const Pipeline& pipeline, std::uint32_t microbatches, const Record& record);
+  template <typename Record>
+  void run_plain(const Pipeline& pipeline, std::uint32_t microbatches, const Record& record);
+  template <typename Record>
+  void run_interleaved(const Pipeline& pipeline, std::uint32_t microbatches, const Record& record);
+
+  std::vector<double> ends_;
+  std::vector<double> free_;     ///< [group]
+  std::vector<double> pending_;  ///< one chunk: [stage] arrival of the next forward's input
+  std::vector<double> arrival_;  ///< arrivals of forward and backward inputs, or of the warm-up's
+  std::vector<std::uint32_t> warm_;
+  std::vector<std::uint32_t> next_;  ///< [group] index of its next action
+  std::vector<std::uint32_t> ready_;
+};
+
+/// From the first forward to the end of the last backward.
 [[nodiscard]] double pipeline_time_s(const Pipeline& pipeline, std::uint32_t microbatches);
 
 }  // namespace tapas::solver

@@ -2,6 +2,7 @@
 
 #include "solver/cost/cost_model.h"
 #include "solver/cost/layer_table.h"
+#include "solver/cost/links.h"
 #include "solver/cost/pipeline.h"
 #include "solver/cost/predict.h"
 #include "solver/cost/stage_fit.h"
@@ -25,15 +26,15 @@ class PlanEvaluator {
   [[nodiscard]] const CostModel& model() const { return *model_; }
   [[nodiscard]] const LayerTable& table(const Sharding& sharding);
 
-  /// How a stage of a plan is sharded, by its first layer and its node.
+  /// How a stage of pp_splits is sharded, by its first layer and its node.
   [[nodiscard]] Sharding sharding_of(const Plan& plan, std::uint32_t replica,
                                      std::uint32_t stage) const;
   /// Slowest device of a position.
   [[nodiscard]] double slowdown(const ClusterState& state, const Position& position) const;
 
-  /// Compute only, on healthy devices.
+  /// Compute of one microbatch on a device group, all its chunks; healthy devices.
   [[nodiscard]] StageCompute compute_of(const Plan& plan, std::uint32_t replica,
-                                        std::uint32_t stage);
+                                        std::uint32_t group);
   [[nodiscard]] Pipeline pipeline_of(const Plan& plan, std::uint32_t replica,
                                      const ClusterState& state);
 
@@ -41,20 +42,34 @@ class PlanEvaluator {
   [[nodiscard]] std::size_t class_of(Pipeline pipeline);
   [[nodiscard]] double class_time_s(std::size_t pipeline_class, std::uint32_t microbatches);
 
-  /// Gradient synchronisation and optimizer after the last microbatch.
-  [[nodiscard]] double tail_s(const Plan& plan);
-  /// Slowest replica plus the tail.
+  /// When every replica has finished a stage its gradients are synchronised (or before, as its
+  /// layers finish, when the job overlaps the two); after the last synchronisation all stages
+  /// update their parameters.
   [[nodiscard]] double step_time_s(const Plan& plan, const ClusterState& state);
-  /// Bytes on a device of the stage; the rule is the stage's node type's.
-  [[nodiscard]] double memory_bytes(const Plan& plan, std::uint32_t replica, std::uint32_t stage);
+  /// Bytes on a device of the group; the rule is that of its node type.
+  [[nodiscard]] double memory_bytes(const Plan& plan, std::uint32_t replica, std::uint32_t group);
   [[nodiscard]] MemoryRule rule_of(const Plan& plan, std::uint32_t replica,
-                                   std::uint32_t stage) const;
+                                   std::uint32_t group) const;
 
  private:
   struct Class {
     Pipeline pipeline;
-    std::unordered_map<std::uint32_t, double> time_s;
+    std::unordered_map<std::uint32_t, std::vector<double>> ends_s;  ///< by microbatches
   };
+  /// What a stage's synchronisation and update need to know.
+  struct Tail {
+    StepTail tail;
+    double params = 0;
+  };
+
+  [[nodiscard]] const std::vector<double>& class_ends_s(std::size_t pipeline_class,
+                                                        std::uint32_t microbatches);
+  [[nodiscard]] Tail tail_of(const Plan& plan, std::uint32_t replica, std::uint32_t group,
+                             const Ring& ring);
+  /// When the gradients of a device group are reduced, `ends_s` per stage of pp_splits.
+  [[nodiscard]] double synchronised_s(const Plan& plan, std::uint32_t replica, std::uint32_t group,
+                                      const Tail& tail, const std::vector<double>& ends_s,
+                                      const ClusterState& state);
 
   const Job& job_;
   std::unique_ptr<const CostModel> model_;
@@ -63,6 +78,7 @@ class PlanEvaluator {
   std::map<Sharding, std::unique_ptr<LayerTable>> tables_;
   std::map<std::vector<double>, std::size_t> class_ids_;
   std::vector<Class> classes_;
+  PipelineClock clock_;
 };
 
 }  // namespace tapas::solver

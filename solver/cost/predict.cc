@@ -48,32 +48,44 @@ Prediction predict(const Job& job, const Plan& plan, const ClusterState& state) 
 
   const Pipeline first = evaluator.pipeline_of(plan, 0, state);
   const std::vector<Ring> rings = replica_rings(job.cluster, plan);
+  const auto all = static_cast<std::uint32_t>(plan.pp_splits.size());
+  p.stage_time_s.assign(plan.stages(), 0);
   p.stage_memory_bytes.assign(plan.stages(), 0);
-  for (std::uint32_t s = 0; s < plan.stages(); ++s) {
-    p.stage_time_s.push_back(first.forward_s[s] + first.backward_s[s]);
+  for (std::uint32_t g = 0; g < plan.stages(); ++g) {
+    for (std::uint32_t k = g; k < all; k += plan.stages()) {
+      p.stage_time_s[g] += first.forward_s[k] + first.backward_s[k];
+    }
     for (std::uint32_t r = 0; r < plan.replicas(); ++r) {
-      const LayerTable& table = evaluator.table(evaluator.sharding_of(plan, r, s));
-      const LayerRange range = stage_layers(plan, r, s, layers);
       const double m = plan.microbatches[r];
-      const double width = table.sharding().width;
-      p.stage_memory_bytes[s] = std::max(
-          p.stage_memory_bytes[s],
-          job.search.model == CostModelKind::kDocument
-              ? document_memory_bytes(table, evaluator.rule_of(plan, r, s), range, plan.checkpoint)
-              : evaluator.memory_bytes(plan, r, s));
-      const LayerCost sum = table.sum(range);
-      double wire = sum.wire_forward_bytes + sum.wire_backward_bytes;
-      for (std::uint32_t l = range.first; l < range.last; ++l) {
-        wire += plan.checkpoint[l] ? table[l].wire_forward_bytes : 0;
+      double document_bytes = 0;
+      double wire = 0;
+      double sent = 0;
+      double params = 0;
+      for (std::uint32_t k = g; k < all; k += plan.stages()) {
+        const LayerTable& table = evaluator.table(evaluator.sharding_of(plan, r, k));
+        const LayerRange range = stage_layers(plan, r, k, layers);
+        const LayerCost sum = table.sum(range);
+        params += sum.params;
+        wire += sum.wire_forward_bytes + sum.wire_backward_bytes;
+        for (std::uint32_t l = range.first; l < range.last; ++l) {
+          wire += plan.checkpoint[l] ? table[l].wire_forward_bytes : 0;
+        }
+        sent += ((k + 1 < all ? table.cut_bytes(range.last) : 0) +
+                 (k > 0 ? table.cut_bytes(range.first) : 0)) /
+                table.sharding().width;
+        document_bytes +=
+            document_memory_bytes(table, evaluator.rule_of(plan, r, g), range, plan.checkpoint);
       }
-      const double sent = (s + 1 < plan.stages() ? table.cut_bytes(range.last) : 0) +
-                          (s > 0 ? table.cut_bytes(range.first) : 0);
-      const double members = rings[s].members;
+      p.stage_memory_bytes[g] =
+          std::max(p.stage_memory_bytes[g], job.search.model == CostModelKind::kDocument
+                                                ? document_bytes
+                                                : evaluator.memory_bytes(plan, r, g));
+      const double members = rings[g].members;
       const double reduced =
-          sum.params * (job.gradient_bytes_per_param +
-                        (job.zero_stage > 0 ? job.bytes_per_param : job.gradient_bytes_per_param));
+          params * (job.gradient_bytes_per_param +
+                    (job.zero_stage > 0 ? job.bytes_per_param : job.gradient_bytes_per_param));
       p.tp_bytes = std::max(p.tp_bytes, wire * m);
-      p.pp_bytes = std::max(p.pp_bytes, sent / width * m);
+      p.pp_bytes = std::max(p.pp_bytes, sent * m);
       p.dp_bytes = std::max(p.dp_bytes, reduced * (members - 1) / members);
     }
   }

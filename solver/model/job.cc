@@ -48,6 +48,18 @@ Result<void> check_search(const Job& job) {
                   job.name, width, most);
     }
   }
+  for (const std::uint32_t size : search.micro_batch_sizes) {
+    if (size == 0 || job.global_batch % size != 0) {
+      return fail(
+          ErrorCode::kInvalid,
+          "job {}: search.micro_batch_sizes has {}, which does not divide the global batch {}",
+          job.name, size, job.global_batch);
+    }
+  }
+  if (std::count(search.interleave.begin(), search.interleave.end(), 0U) > 0) {
+    return fail(ErrorCode::kInvalid, "job {}: search.interleave must hold positive numbers",
+                job.name);
+  }
   if (!is_amount(search.weights.memory_per_byte) ||
       !is_amount(search.weights.communication_per_s) ||
       !is_amount(search.weights.stage_time_per_s)) {
@@ -57,6 +69,25 @@ Result<void> check_search(const Job& job) {
 }
 
 }  // namespace
+
+Job with_micro_batch_size(Job job, std::uint32_t size) {
+  Graph& graph = job.graph;
+  if (size == 0 || size == graph.micro_batch_size) {
+    return job;
+  }
+  const double factor = static_cast<double>(size) / graph.micro_batch_size;
+  for (OpNode& op : graph.nodes) {
+    for (double* number : {&op.fwd_flops, &op.bwd_flops, &op.act_bytes, &op.work_bytes,
+                           &op.out_bytes, &op.fwd_moved_bytes, &op.bwd_moved_bytes}) {
+      *number *= factor;
+    }
+  }
+  for (OpEdge& edge : graph.edges) {
+    edge.bytes *= factor;
+  }
+  graph.micro_batch_size = size;
+  return job;
+}
 
 Result<void> validate(const Job& job) {
   if (!valid_name(job.name)) {

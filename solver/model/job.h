@@ -44,6 +44,11 @@ struct SearchSettings {
   std::uint32_t min_stages = 1;
   std::uint32_t max_stages = 32;
   std::vector<std::uint32_t> tp_widths;  ///< empty = 1, 2, 4, ... up to a node's devices
+  bool stage_widths = true;              ///< stages of one replica may have different TP widths
+  /// Samples of a microbatch to consider; empty = the graph's. The plan says which it took.
+  std::vector<std::uint32_t> micro_batch_sizes;
+  /// Stages per device group to consider in an interleaved schedule; empty = 1, 2, 3, 4, 6, 8.
+  std::vector<std::uint32_t> interleave;
   bool anneal = false;  ///< simulated annealing over the outer choices instead of enumeration
   ObjectiveWeights weights;
 };
@@ -59,6 +64,10 @@ struct Job {
   double bytes_per_param = 2;
   std::uint32_t zero_stage = 1;  ///< 0 or 1
   Schedule schedule = Schedule::k1f1b;
+  bool overlap_tp = false;  ///< collectives of sequence parallelism run beside matrix products
+  /// Gradients of a layer are reduced as soon as its last backward is done, while earlier layers
+  /// still compute; else when the stage has finished.
+  bool overlap_gradients = false;
   Limits limits;
   Capabilities capabilities;
   SearchSettings search;
@@ -68,6 +77,11 @@ struct Job {
     return global_batch / graph.micro_batch_size;
   }
 };
+
+/// The job with another micro-batch size: its graph's flops and bytes grow in proportion, measured
+/// times are looked up by the new size. Size 0 and the job's own leave it as it is; others must
+/// divide the global batch. A plan is checked and predicted with its own size.
+[[nodiscard]] Job with_micro_batch_size(Job job, std::uint32_t size);
 
 /// Requires valid graph and cluster, a batch that microbatches divide, sane limits.
 [[nodiscard]] Result<void> validate(const Job& job);

@@ -37,8 +37,10 @@ std::vector<LayerMove> moves_between(const Job& job, const Plan& before, const P
   for (std::uint32_t replica = 0; replica < after.replicas(); ++replica) {
     const std::uint32_t donor = replica % before.replicas();
     for (std::uint32_t layer = 0; layer < layers; ++layer) {
-      const std::uint32_t from_stage = stage_of_layer(before.splits_of(donor), layer);
-      const std::uint32_t to_stage = stage_of_layer(after.splits_of(replica), layer);
+      const std::uint32_t from_stage =
+          stage_of_layer(before.splits_of(donor), layer) % before.stages();
+      const std::uint32_t to_stage =
+          stage_of_layer(after.splits_of(replica), layer) % after.stages();
       const Position& from = before.placement[donor][from_stage];
       const Position& to = after.placement[replica][to_stage];
       if (from != to) {

@@ -10,7 +10,7 @@
 
 namespace tapas::solver {
 
-/// Where one stage of one replica runs: a TP group inside one node.
+/// Where one stage of one replica runs, or all its chunks: a TP group inside one node.
 struct Position {
   NodeId node;
   std::vector<std::uint16_t> devices;  ///< local indices, as many as the group is wide
@@ -32,12 +32,16 @@ struct Prediction {
 };
 
 /// What runs where. Array index = layer for tp_width and checkpoint, replica for microbatches,
-/// [replica][stage] for placement.
+/// [replica][device group] for placement.
 struct Plan {
   std::string job;
   Epoch epoch;
   Epoch parent;
   Schedule schedule = Schedule::k1f1b;
+  /// Stages of each device group, over 1 only in an interleaved plan: chunk c of group g is stage
+  /// c * stages() + g of pp_splits.
+  std::uint32_t interleave = 1;
+  std::uint32_t micro_batch_size = 0;    ///< samples; 0 = the job's
   std::vector<std::uint32_t> pp_splits;  ///< first layer of each stage; [0] is 0
   std::vector<std::uint16_t> tp_width;
   std::vector<bool> checkpoint;  ///< true = recompute the layer in the backward pass
@@ -49,8 +53,10 @@ struct Plan {
   std::vector<std::vector<std::uint32_t>> replica_splits;
   Prediction predicted;
 
+  /// Device groups of a replica. Without interleaving these are the stages of pp_splits.
   [[nodiscard]] std::uint32_t stages() const {
-    return static_cast<std::uint32_t>(pp_splits.size());
+    const auto all = static_cast<std::uint32_t>(pp_splits.size());
+    return interleave > 1 ? all / interleave : all;
   }
   [[nodiscard]] std::uint32_t replicas() const {
     return static_cast<std::uint32_t>(placement.size());
@@ -67,7 +73,8 @@ struct LayerRange {
   std::uint32_t first = 0;
   std::uint32_t last = 0;  ///< one past the end
 };
-/// Layers of a stage. Requires replica and stage to exist; `layers` is the model's layer count.
+/// Layers of a stage of pp_splits. Requires replica and stage to exist; `layers` is the model's
+/// layer count.
 [[nodiscard]] LayerRange stage_layers(const Plan& plan, std::uint32_t replica, std::uint32_t stage,
                                       std::uint32_t layers);
 

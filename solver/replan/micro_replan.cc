@@ -342,6 +342,13 @@ Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request) {
   if (auto ok = check_plan(job, request.current); !ok) {
     return fail_in("current plan", ok.error());
   }
+  if (request.current.interleave > 1) {
+    return fail(
+        ErrorCode::kInvalid,
+        "job {}: a plan with interleave {} is not repaired while it runs; solve the job anew "
+        "without the slow nodes, or use schedule 1f1b",
+        job.name, request.current.interleave);
+  }
   if (!(request.calibration > 0) || !std::isfinite(request.calibration) ||
       !(request.expected_episode_s >= 0)) {
     return fail(ErrorCode::kInvalid,

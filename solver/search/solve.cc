@@ -183,6 +183,9 @@ class Search {
       const StepTail tail = evaluator_.model().step_tail(ring, problem.table->sharding());
       real.tail.fixed_s = std::max(real.tail.fixed_s, tail.fixed_s);
       real.tail.per_param_s = std::max(real.tail.per_param_s, tail.per_param_s);
+      real.tail.update_fixed_s = std::max(real.tail.update_fixed_s, tail.update_fixed_s);
+      real.tail.update_per_param_s =
+          std::max(real.tail.update_per_param_s, tail.update_per_param_s);
     }
     return real;
   }
@@ -282,11 +285,6 @@ class Search {
 Result<SolveOutcome> solve(const Job& job, const SolveOptions& options) {
   if (auto ok = validate(job); !ok) {
     return tl::unexpected(ok.error());
-  }
-  if (job.schedule == Schedule::kInterleaved) {
-    return fail(ErrorCode::kInvalid,
-                "job {}: schedule interleaved has no plan form in this version: use 1f1b or gpipe",
-                job.name);
   }
   return Search(job, options).run();
 }

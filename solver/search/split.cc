@@ -111,7 +111,7 @@ std::optional<Split> bottleneck_split(const SplitProblem& p, double cutoff_s) {
     const LayerCost sum = table.sum(range);
     const double earlier = before[range.first] + round_trips_s(p, b);
     const double later = before[layers] - before[range.last] + round_trips_s(p, p.stages - 1 - b);
-    const double tail = p.tail.fixed_s + p.tail.per_param_s * sum.params;
+    const double tail = p.tail.sync_s(sum.params) + p.tail.update_s(sum.params);
     const double forward = sum.times.forward_s + sum.times.forward_comm_s + p.busy_s;
     const auto bound = [&](double backward) {
       return earlier + m * (forward + backward) + idle_s(p, b, forward, backward, later) + tail;
@@ -168,8 +168,8 @@ double split_time_s(const SplitProblem& p, const std::vector<std::uint32_t>& cut
     pipeline.backward_s.push_back(stage->backward_s + stage->backward_comm_s + p.busy_s);
     most_params = std::max(most_params, p.table->sum(range).params);
   }
-  return pipeline_time_s(pipeline, p.microbatches) + p.tail.fixed_s +
-         p.tail.per_param_s * most_params;
+  return pipeline_time_s(pipeline, p.microbatches) + p.tail.sync_s(most_params) +
+         p.tail.update_s(most_params);
 }
 
 void polish(const SplitProblem& p, const std::vector<double>& delay_s, Split& split) {

@@ -53,6 +53,22 @@ void read_weights(json::ObjectReader& search_in, ObjectiveWeights& weights) {
   }
 }
 
+void read_integers(json::ObjectReader& in, const char* key, std::uint64_t most,
+                   std::vector<std::uint32_t>& out) {
+  if (!in.has(key)) {
+    return;
+  }
+  for (const json::Value& item : in.array(key, 64)) {
+    const std::uint64_t number = item.is_number_unsigned() ? item.get<std::uint64_t>() : 0;
+    if (number < 1 || number > most) {
+      in.absorb({ErrorCode::kInvalid,
+                 fmt::format("{} must hold integers from 1 to {}", in.child(key), most)});
+      return;
+    }
+    out.push_back(static_cast<std::uint32_t>(number));
+  }
+}
+
 void read_search(json::ObjectReader& job_in, SearchSettings& search) {
   if (!job_in.has("search")) {
     return;
@@ -64,17 +80,10 @@ void read_search(json::ObjectReader& job_in, SearchSettings& search) {
   search.seed = static_cast<std::uint64_t>(in.integer_or("seed", 1, 0, INT64_MAX));
   search.min_stages = io::u32_or(in, "min_stages", search.min_stages, 1, 4096);
   search.max_stages = io::u32_or(in, "max_stages", search.max_stages, 1, 4096);
-  if (in.has("tp_widths")) {
-    for (const json::Value& width : in.array("tp_widths", 64)) {
-      const std::uint64_t number = width.is_number_unsigned() ? width.get<std::uint64_t>() : 0;
-      if (number < 1 || number > 1024) {
-        in.absorb({ErrorCode::kInvalid,
-                   fmt::format("{} must hold integers from 1 to 1024", in.child("tp_widths"))});
-        break;
-      }
-      search.tp_widths.push_back(static_cast<std::uint32_t>(number));
-    }
-  }
+  read_integers(in, "tp_widths", 1024, search.tp_widths);
+  search.stage_widths = in.boolean_or("stage_widths", search.stage_widths);
+  read_integers(in, "micro_batch_sizes", 1 << 16, search.micro_batch_sizes);
+  read_integers(in, "interleave", 1024, search.interleave);
   search.anneal = in.boolean_or("anneal", false);
   read_weights(in, search.weights);
   if (const auto done = in.finish(); !done) {
@@ -107,7 +116,7 @@ Result<Part> load_part(const json::Value& job, const char* key, const fs::path& 
 
 Result<Graph> load_graph(const Part& part, const io::ModelDefaults& defaults, bool batch_given) {
   if (part.value.is_object() && part.value.contains("model")) {
-    return io::read_gpt(part.value, part.where, defaults);
+    return io::read_named_model(part.value, part.where, defaults);
   }
   auto graph = io::read_graph(part.value, part.where);
   if (graph && batch_given && graph->micro_batch_size != defaults.micro_batch_size) {
@@ -143,6 +152,8 @@ Result<Job> job_from_json(const json::Value& value, const fs::path& folder) {
                    : word == "interleaved" ? Schedule::kInterleaved
                                            : Schedule::k1f1b;
   }
+  job.overlap_tp = in.boolean_or("overlap_tp", job.overlap_tp);
+  job.overlap_gradients = in.boolean_or("overlap_gradients", job.overlap_gradients);
   read_limits(in, job.limits);
   read_capabilities(in, job.capabilities);
   read_search(in, job.search);

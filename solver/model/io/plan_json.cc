@@ -155,6 +155,8 @@ Result<Plan> plan_from_json(const json::Value& value, const Job& job) {
   plan.schedule = schedule == "gpipe"         ? Schedule::kGpipe
                   : schedule == "interleaved" ? Schedule::kInterleaved
                                               : Schedule::k1f1b;
+  plan.interleave = io::u32_or(in, "interleave", 1, 1, kMaxStages);
+  plan.micro_batch_size = io::u32_or(in, "micro_batch_size", 0, 1, 1 << 16);
   plan.pp_splits = integers<std::uint32_t>(in, "pp_splits", kMaxStages, kMaxLayers);
   plan.tp_width = integers<std::uint16_t>(in, "tp_width", kMaxLayers, kMaxGroup);
   plan.checkpoint = flags(in, "checkpoint");
@@ -208,6 +210,12 @@ json::Value plan_to_json(const Plan& plan, const Job& job) {
     for (const Position& position : stages) {
       positions.push_back(io::position_to_json(position, job.cluster));
     }
+  }
+  if (plan.interleave > 1) {
+    out["interleave"] = plan.interleave;
+  }
+  if (plan.micro_batch_size > 0) {
+    out["micro_batch_size"] = plan.micro_batch_size;
   }
   if (!plan.replica_splits.empty()) {
     out["replica_splits"] = plan.replica_splits;

@@ -15,6 +15,8 @@ Plan odd_plan() {
   plan.epoch = Epoch(std::numeric_limits<std::int64_t>::max());
   plan.parent = Epoch(41);
   plan.schedule = Schedule::kInterleaved;
+  plan.interleave = 2;
+  plan.micro_batch_size = 4;
   plan.pp_splits = {0, 3};
   plan.tp_width = {2, 2, 2, 1, 1, 1};
   plan.checkpoint = {true, false, true, false, false, true};
@@ -52,6 +54,8 @@ TEST(PlanJson, RoundTripsExactly) {
   EXPECT_EQ(back->epoch, plan.epoch);
   EXPECT_EQ(back->parent, plan.parent);
   EXPECT_EQ(back->schedule, plan.schedule);
+  EXPECT_EQ(back->interleave, plan.interleave);
+  EXPECT_EQ(back->micro_batch_size, plan.micro_batch_size);
   EXPECT_EQ(back->pp_splits, plan.pp_splits);
   EXPECT_EQ(back->tp_width, plan.tp_width);
   EXPECT_EQ(back->checkpoint, plan.checkpoint);

@@ -152,6 +152,31 @@ TEST_F(CheckPlan, RefusesPredictionsOutOfLimitsOrReach) {
   expect_refused("is impossible");
 }
 
+TEST_F(CheckPlan, AcceptsAndRefusesInterleavedPlans) {
+  job.schedule = plan.schedule = Schedule::kInterleaved;
+  plan.interleave = 2;
+  plan.pp_splits = {0, 2, 4, 6};
+  EXPECT_EQ(plan_violations(job, plan), std::vector<std::string>{});
+  plan.microbatches = {17, 15};
+  expect_refused("replica 0 has 17 microbatches");
+  plan.microbatches = {16, 16};
+  plan.pp_splits = {0, 4};
+  expect_refused("interleave 2 needs a multiple of it, at least twice");
+  plan.pp_splits = {0, 2, 4, 5, 6, 7};
+  expect_refused("replica 0 places 2 stages, but pp_splits has 6 for interleave 2");
+  plan.interleave = 0;
+  expect_refused("interleave 0");
+  plan.pp_splits = {0, 2, 4, 6};
+  plan.interleave = 2;
+  job.schedule = plan.schedule = Schedule::k1f1b;
+  expect_refused("interleave is 2, but schedule 1f1b");
+}
+
+TEST_F(CheckPlan, RefusesAnotherMicroBatchSize) {
+  plan.micro_batch_size = 2;
+  expect_refused("takes 2 samples per microbatch");
+}
+
 TEST_F(CheckPlan, RefusesAScheduleThatIsNotTheJobs) {
   plan.schedule = Schedule::kGpipe;
   expect_refused("the plan's schedule is gpipe");

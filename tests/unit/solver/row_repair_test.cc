@@ -11,7 +11,13 @@ namespace tapas::solver {
 namespace {
 
 double slowest_row_s(PlanEvaluator& evaluator, const Plan& plan, const ClusterState& state) {
-  return evaluator.step_time_s(plan, state) - evaluator.tail_s(plan);
+  double slowest = 0;
+  for (std::uint32_t r = 0; r < plan.replicas(); ++r) {
+    slowest = std::max(
+        slowest, evaluator.class_time_s(evaluator.class_of(evaluator.pipeline_of(plan, r, state)),
+                                        plan.microbatches[r]));
+  }
+  return slowest;
 }
 
 ClusterState slow_position(const Job& job, const Position& position, double factor) {
