@@ -20,6 +20,8 @@ install(TARGETS tapasctl tapas-twin RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
         COMPONENT tapas-tools)
 install(DIRECTORY config/examples/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples
         COMPONENT tapas-tools)
+install(DIRECTORY config/catalogue/ DESTINATION ${CMAKE_INSTALL_DATADIR}/tapas/catalogue
+        COMPONENT tapas-tools)
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT tapas-tools)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR}
         COMPONENT tapas-tools)

@@ -31,6 +31,7 @@ version=$(cat "$source_dir/VERSION")
   grep -v '^#' "$source_dir/tests/system/installed-files.txt"
   (cd "$source_dir" && find docs -type f -printf 'usr/share/doc/tapas/%P\n')
   (cd "$source_dir" && find config/examples -type f -printf 'usr/share/doc/tapas/examples/%P\n')
+  (cd "$source_dir" && find config/catalogue -type f -printf 'usr/share/tapas/catalogue/%P\n')
 } | sort >"$dir/expected.txt"
 expect "the installed files are those of tests/system/installed-files.txt" \
   diff "$dir/expected.txt" "$dir/found.txt"

@@ -1,3 +1,4 @@
+#include "solver/model/io/catalogue.h"
 #include "solver/model/io/read.h"
 #include "solver/topo/nccl_topo.h"
 
@@ -26,26 +27,33 @@ std::uint32_t index_of(const std::vector<T>& types, const std::string& name, jso
   return 0;
 }
 
-void read_device_type(const json::Value& value, const std::string& where, Cluster& cluster,
-                      json::ObjectReader& parent) {
+/// A device type in full, or {"catalogue": NAME} with a name of its own if it likes.
+void add_device_type(const json::Value& value, const std::string& where, Cluster& cluster,
+                     json::ObjectReader& parent) {
+  if (!value.is_object() || !value.contains("catalogue")) {
+    if (auto type = read_device_type(value, where)) {
+      cluster.device_types.push_back(std::move(*type));
+    } else {
+      parent.absorb(type.error());
+    }
+    return;
+  }
   json::ObjectReader in(value, where);
-  DeviceType type;
-  type.name = in.string("name");
-  type.peak_flops = in.number("peak_flops", 1, kMaxAmount);
-  type.memory_bytes = in.number("memory_bytes", 1, kMaxAmount);
-  type.memory_bytes_per_s = in.number("memory_bytes_per_s", 1, kMaxAmount);
-  type.matmul_efficiency = in.number("matmul_efficiency", 0, 1);
-  type.matmul_half_flops = in.number_or("matmul_half_flops", 0, 0, kMaxAmount);
-  type.attention_efficiency = in.number("attention_efficiency", 0, 1);
-  type.memory_efficiency = in.number_or("memory_efficiency", 1, 0, 1);
-  type.operator_launch_s = in.number_or("operator_launch_s", 0, 0, kMaxLatency);
-  type.collective_launch_s = in.number_or("collective_launch_s", 0, 0, kMaxLatency);
-  type.collective_library = in.word("collective_library", {"nccl", "hccl"});
+  const std::string entry = in.string("catalogue");
+  const std::string name = in.string_or("name", "");
   if (const auto done = in.finish(); !done) {
     parent.absorb(done.error());
     return;
   }
-  cluster.device_types.push_back(std::move(type));
+  auto device = load_catalogue_device(entry);
+  if (!device) {
+    parent.absorb({device.error().code, in.child("catalogue") + ": " + device.error().message});
+    return;
+  }
+  if (!name.empty()) {
+    device->type.name = name;
+  }
+  cluster.device_types.push_back(std::move(device->type));
 }
 
 /// What a topology file says about a server, in the few numbers that the cost model uses.
@@ -82,8 +90,8 @@ void read_node_type(const json::Value& value, const std::string& where, const st
   NodeType type;
   type.name = in.string("name");
   type.device_type = index_of(cluster.device_types, in.string("device_type"), in, "device_type");
-  type.fast_link_latency_s = in.number_or("fast_link_latency_s", 0, 0, kMaxLatency);
   if (in.has("topo_file")) {
+    type.fast_link_latency_s = in.number_or("fast_link_latency_s", 0, 0, kMaxLatency);
     type.topo_file = in.string("topo_file");
     if (in.ok()) {
       if (const auto ok = apply_topo(std::filesystem::path(folder) / type.topo_file, type); !ok) {
@@ -92,10 +100,7 @@ void read_node_type(const json::Value& value, const std::string& where, const st
       }
     }
   } else {
-    type.devices = u32(in, "devices", 1, 1024);
-    type.fast_link_bytes_per_s = in.number("fast_link_bytes_per_s", 0, kMaxAmount);
-    type.nics = u32(in, "nics", 0, 1024);
-    type.nic_bytes_per_s = in.number("nic_bytes_per_s", 0, kMaxAmount);
+    read_links(in, type);
   }
   if (const auto done = in.finish(); !done) {
     parent.absorb(done.error());
@@ -187,6 +192,34 @@ void read_fabric(json::ObjectReader& in, Cluster& cluster) {
 
 }  // namespace
 
+Result<DeviceType> read_device_type(const json::Value& value, const std::string& where) {
+  json::ObjectReader in(value, where);
+  DeviceType type;
+  type.name = in.string("name");
+  type.peak_flops = in.number("peak_flops", 1, kMaxAmount);
+  type.memory_bytes = in.number("memory_bytes", 1, kMaxAmount);
+  type.memory_bytes_per_s = in.number("memory_bytes_per_s", 1, kMaxAmount);
+  type.matmul_efficiency = in.number("matmul_efficiency", 0, 1);
+  type.matmul_half_flops = in.number_or("matmul_half_flops", 0, 0, kMaxAmount);
+  type.attention_efficiency = in.number("attention_efficiency", 0, 1);
+  type.memory_efficiency = in.number_or("memory_efficiency", 1, 0, 1);
+  type.operator_launch_s = in.number_or("operator_launch_s", 0, 0, kMaxLatency);
+  type.collective_launch_s = in.number_or("collective_launch_s", 0, 0, kMaxLatency);
+  type.collective_library = in.word("collective_library", {"nccl", "hccl"});
+  if (const auto done = in.finish(); !done) {
+    return tl::unexpected<Error>(done.error());
+  }
+  return type;
+}
+
+void read_links(json::ObjectReader& in, NodeType& type) {
+  type.devices = u32(in, "devices", 1, 1024);
+  type.fast_link_bytes_per_s = in.number("fast_link_bytes_per_s", 0, kMaxAmount);
+  type.fast_link_latency_s = in.number_or("fast_link_latency_s", 0, 0, kMaxLatency);
+  type.nics = u32(in, "nics", 0, 1024);
+  type.nic_bytes_per_s = in.number("nic_bytes_per_s", 0, kMaxAmount);
+}
+
 Result<Cluster> read_cluster(const json::Value& value, const std::string& where,
                              const std::string& folder) {
   json::ObjectReader in(value, where);
@@ -195,7 +228,7 @@ Result<Cluster> read_cluster(const json::Value& value, const std::string& where,
   cluster.name = in.string("name");
   const json::Value& device_types = in.array("device_types", kMaxTypes);
   for (std::size_t i = 0; i < device_types.size() && in.ok(); ++i) {
-    read_device_type(device_types[i], in.child("device_types", i), cluster, in);
+    add_device_type(device_types[i], in.child("device_types", i), cluster, in);
   }
   const json::Value& node_types = in.array("node_types", kMaxTypes);
   for (std::size_t i = 0; i < node_types.size() && in.ok(); ++i) {
@@ -217,3 +250,15 @@ Result<Cluster> read_cluster(const json::Value& value, const std::string& where,
 }
 
 }  // namespace tapas::solver::io
+
+namespace tapas::solver {
+
+Result<Cluster> load_cluster(const std::string& path) {
+  const auto value = json::parse_file(path);
+  if (!value) {
+    return tl::unexpected<Error>(value.error());
+  }
+  return io::read_cluster(*value, path, std::filesystem::path(path).parent_path().string());
+}
+
+}  // namespace tapas::solver

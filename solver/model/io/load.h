@@ -16,6 +16,9 @@ namespace tapas::solver {
 /// job file; a cluster's topo files are relative to the cluster file.
 [[nodiscard]] Result<Job> load_job(const std::string& path);
 
+/// Loads `tapas.cluster/1`.
+[[nodiscard]] Result<Cluster> load_cluster(const std::string& path);
+
 [[nodiscard]] Result<Plan> load_plan(const std::string& path, const Job& job);
 [[nodiscard]] Result<Plan> plan_from_json(const json::Value& value, const Job& job);
 /// Nodes appear by name. plan_from_json(plan_to_json(p)) gives p back.
