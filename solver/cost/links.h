@@ -24,8 +24,9 @@ struct Ring {
 /// What one device gets of its node's NICs when all devices send: never more than one NIC.
 [[nodiscard]] double nic_share_bytes_per_s(const NodeType& node);
 
-/// Between two positions. Inside a node the fast link, else the NIC share of the slower end over
-/// the tier's oversubscription.
+/// Between two positions, as the slowest pair of devices sees it: the path inside a node, else the
+/// NIC share, or the path to the NIC, of the slower end over the tier's oversubscription. Never
+/// better than the node's fast link and NIC share.
 [[nodiscard]] Link link_between(const Cluster& cluster, const Position& from, const Position& to);
 
 [[nodiscard]] Link link_inside(const NodeType& node);

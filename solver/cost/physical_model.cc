@@ -1,6 +1,9 @@
 #include "solver/cost/physical_model.h"
 
+#include "solver/cost/collectives.h"
+
 #include <algorithm>
+#include <cstddef>
 #include <unordered_map>
 
 namespace tapas::solver {
@@ -13,9 +16,48 @@ constexpr double kBackwardKernels = 2;
 constexpr double kForwardPasses = 2;
 constexpr double kBackwardPasses = 3;
 
-double ring_all_reduce_s(double bytes, double members, const NodeType& node) {
-  return 2 * (members - 1) * node.fast_link_latency_s +
-         2 * (members - 1) / members * bytes / node.fast_link_bytes_per_s;
+bool is_matrix_product(OpKind kind) {
+  return kind == OpKind::kColumnParallelLinear || kind == OpKind::kRowParallelLinear ||
+         kind == OpKind::kMoe || kind == OpKind::kHead;
+}
+
+/// Partial sums leave the row-parallel side forward and the column-parallel side backward.
+bool reduces_forward(OpKind kind) {
+  return kind == OpKind::kRowParallelLinear || kind == OpKind::kMoe || kind == OpKind::kEmbedding;
+}
+bool reduces_backward(OpKind kind) {
+  return kind == OpKind::kColumnParallelLinear || kind == OpKind::kMoe || kind == OpKind::kHead;
+}
+
+/// One device's compute of one operator that was not measured.
+struct Compute {
+  double forward_s = 0;
+  double backward_s = 0;
+};
+
+Compute compute_of(const OpNode& op, const DeviceType& device, double share) {
+  Compute time;
+  const bool matmul =
+      is_matrix_product(op.kind) || (op.kind != OpKind::kAttention && op.fwd_flops > 0);
+  if (matmul) {
+    // time = flops / (peak * best * flops / (flops + half)) = (flops + half) / (peak * best)
+    const double rate = device.peak_flops * device.matmul_efficiency;
+    const double half = device.matmul_half_flops;
+    time.forward_s = op.fwd_flops > 0 ? (op.fwd_flops * share + half) / rate : 0;
+    time.backward_s =
+        op.bwd_flops > 0 ? (op.bwd_flops * share + kBackwardKernels * half) / rate : 0;
+  } else if (op.kind == OpKind::kAttention) {
+    const double rate = device.peak_flops * device.attention_efficiency;
+    time = {op.fwd_flops * share / rate, op.bwd_flops * share / rate};
+  }
+  const bool by_kind = !matmul && op.kind != OpKind::kAttention;
+  const auto moved = [&](double given, double passes) {
+    return given > 0 || !by_kind ? given : passes * op.out_bytes;
+  };
+  const double memory = device.memory_bytes_per_s * device.memory_efficiency;
+  time.forward_s += moved(op.fwd_moved_bytes, kForwardPasses) * share / memory;
+  time.backward_s += moved(op.bwd_moved_bytes, kBackwardPasses) * share / memory;
+  return time;
 }
 
 }  // namespace
@@ -29,6 +71,23 @@ PhysicalModel::PhysicalModel(const Job& job) : job_(job), input_bytes_(job.graph
     double& input = input_bytes_[index_of.at(edge.dst)];
     input = std::max(input, edge.bytes);
   }
+  for (const NodeType& type : job.cluster.node_types) {
+    comm_.push_back(comm_table(type));
+  }
+}
+
+double PhysicalModel::reduce_s(double bytes, const Sharding& sharding) const {
+  const NodeType& node = job_.cluster.node_types[sharding.node_type];
+  const double launch = job_.cluster.device_types[node.device_type].collective_launch_s;
+  const CommTable& comm = comm_[sharding.node_type];
+  const GroupShape group{1, sharding.width};
+  if (!sharding.sequence_parallel) {
+    return collective_time_s(comm, Collective::kAllReduce, bytes, group) + launch;
+  }
+  const double seconds = collective_time_s(comm, Collective::kReduceScatter, bytes, group) +
+                         collective_time_s(comm, Collective::kAllGather, bytes, group) + 2 * launch;
+  // Cut into `width` pieces, all but one travel while the matrix product works on another.
+  return job_.overlap_tp ? seconds / sharding.width : seconds;
 }
 
 LayerTimes PhysicalModel::layer_times(std::uint32_t layer, const Sharding& sharding) const {
@@ -36,60 +95,40 @@ LayerTimes PhysicalModel::layer_times(std::uint32_t layer, const Sharding& shard
   const DeviceType& device = job_.cluster.device_types[node.device_type];
   const double width = sharding.width;
   LayerTimes times;
+  Compute measured;  // nothing is added to what was measured
+  double launch_s = 0;
   const auto& nodes = job_.graph.nodes;
   const auto first =
       std::lower_bound(nodes.begin(), nodes.end(), layer,
                        [](const OpNode& op, std::uint32_t l) { return op.layer < l; });
   for (auto op = first; op != nodes.end() && op->layer == layer; ++op) {
-    const double share = splits_work(op->kind, sharding) ? 1 / width : 1;
-    switch (op->kind) {
-      case OpKind::kColumnParallelLinear:
-      case OpKind::kRowParallelLinear:
-      case OpKind::kMoe:
-      case OpKind::kHead: {
-        // time = flops / (peak * best * flops / (flops + half)) = (flops + half) / (peak * best)
-        const double rate = device.peak_flops * device.matmul_efficiency;
-        if (op->fwd_flops > 0) {
-          times.forward_s += (op->fwd_flops * share + device.matmul_half_flops) / rate;
-        }
-        if (op->bwd_flops > 0) {
-          times.backward_s +=
-              (op->bwd_flops * share + kBackwardKernels * device.matmul_half_flops) / rate;
-        }
-        break;
-      }
-      case OpKind::kAttention: {
-        const double rate = device.peak_flops * device.attention_efficiency;
-        times.forward_s += op->fwd_flops * share / rate;
-        times.backward_s += op->bwd_flops * share / rate;
-        break;
-      }
-      case OpKind::kEmbedding:
-      case OpKind::kNorm:
-      case OpKind::kOther: {
-        const double pass = op->out_bytes * share / device.memory_bytes_per_s;
-        times.forward_s += kForwardPasses * pass;
-        times.backward_s += kBackwardPasses * pass;
-        break;
-      }
+    const MeasuredOp* known =
+        find_measured(*op, device.name, job_.graph.micro_batch_size, sharding.width);
+    if (known != nullptr) {
+      measured.forward_s += known->forward_s;
+      measured.backward_s += known->backward_s;
+    } else {
+      const Compute time = compute_of(*op, device, splits_work(op->kind, sharding) ? 1 / width : 1);
+      times.forward_s += time.forward_s;
+      times.backward_s += time.backward_s;
+      launch_s += device.operator_launch_s;
     }
-    if (sharding.width > 1) {
-      // Partial sums leave the row-parallel side forward and the column-parallel side backward.
-      // Under sequence parallelism each all-reduce is a reduce-scatter and an all-gather of the
-      // same bytes and hops.
-      const bool row_side = op->kind == OpKind::kRowParallelLinear || op->kind == OpKind::kMoe ||
-                            op->kind == OpKind::kEmbedding;
-      const bool column_side = op->kind == OpKind::kColumnParallelLinear ||
-                               op->kind == OpKind::kMoe || op->kind == OpKind::kHead;
-      if (row_side) {
-        times.forward_comm_s += ring_all_reduce_s(op->out_bytes, width, node);
-      }
-      if (column_side) {
-        times.backward_comm_s += ring_all_reduce_s(
-            input_bytes_[static_cast<std::size_t>(op - nodes.begin())], width, node);
-      }
+    if (known != nullptr && known->forward_comm_s) {
+      times.forward_comm_s += *known->forward_comm_s;
+    } else if (sharding.width > 1 && reduces_forward(op->kind)) {
+      times.forward_comm_s += reduce_s(op->out_bytes, sharding);
+    }
+    if (known != nullptr && known->backward_comm_s) {
+      times.backward_comm_s += *known->backward_comm_s;
+    } else if (sharding.width > 1 && reduces_backward(op->kind)) {
+      times.backward_comm_s +=
+          reduce_s(input_bytes_[static_cast<std::size_t>(op - nodes.begin())], sharding);
     }
   }
+  // The host launches ahead of the device: whichever takes longer sets the pace.
+  times.forward_s = std::max(times.forward_s, launch_s - times.forward_comm_s) + measured.forward_s;
+  times.backward_s =
+      std::max(times.backward_s, launch_s - times.backward_comm_s) + measured.backward_s;
   return times;
 }
 
@@ -103,20 +142,25 @@ StepTail PhysicalModel::step_tail(const Ring& ring, const Sharding& sharding) co
   const NodeType& node = job_.cluster.node_types[sharding.node_type];
   const DeviceType& device = job_.cluster.device_types[node.device_type];
   const double members = ring.members;
-  const double owned = job_.zero_stage > 0 ? 1 / members : 1;  // of the optimizer state
+  const bool shared = job_.zero_stage > 0;  // replicas share the optimizer state
   StepTail tail;
   // The optimizer reads and writes its state, reads gradients and writes parameters.
-  tail.per_param_s =
-      owned *
+  tail.update_per_param_s =
+      (shared ? 1 / members : 1) *
       (2 * job_.optimizer_bytes_per_param + job_.gradient_bytes_per_param + job_.bytes_per_param) /
       device.memory_bytes_per_s;
   if (ring.members > 1) {
-    // Gradients: reduce-scatter; then all-gather of what ZeRO updated, or of the gradients.
-    const double gathered =
-        job_.zero_stage > 0 ? job_.bytes_per_param : job_.gradient_bytes_per_param;
-    tail.fixed_s = 2 * (members - 1) * ring.latency_s;
-    tail.per_param_s +=
-        (members - 1) / members * (job_.gradient_bytes_per_param + gathered) / ring.bytes_per_s;
+    // Gradients are reduce-scattered, and gathered too unless it is the updated parameters that
+    // each replica needs from the others.
+    const double turn_s = (members - 1) * ring.latency_s;
+    const double turn_per_byte_s = (members - 1) / members / ring.bytes_per_s;
+    const double turns = shared ? 1 : 2;
+    tail.fixed_s = turns * turn_s;
+    tail.per_param_s = turns * turn_per_byte_s * job_.gradient_bytes_per_param;
+    if (shared && !job_.overlap_gradients) {  // else behind the next step's first forwards
+      tail.update_fixed_s = turn_s;
+      tail.update_per_param_s += turn_per_byte_s * job_.bytes_per_param;
+    }
   }
   return tail;
 }

@@ -6,7 +6,8 @@
 
 namespace tapas::solver {
 
-/// What the hardware does: rooflines per operator, ring collectives, asynchronous sends.
+/// What the hardware does: efficiency curves and memory passes per operator or their measured
+/// times, NCCL's collectives, asynchronous sends.
 class PhysicalModel final : public CostModel {
  public:
   explicit PhysicalModel(const Job& job);
@@ -17,8 +18,12 @@ class PhysicalModel final : public CostModel {
   [[nodiscard]] StepTail step_tail(const Ring& ring, const Sharding& sharding) const override;
 
  private:
+  /// Compute waits this long while a TP group adds up its partial results of `bytes`.
+  [[nodiscard]] double reduce_s(double bytes, const Sharding& sharding) const;
+
   const Job& job_;
   std::vector<double> input_bytes_;  ///< largest input of each operator
+  std::vector<CommTable> comm_;      ///< per node type
 };
 
 }  // namespace tapas::solver

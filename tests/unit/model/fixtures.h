@@ -24,7 +24,13 @@ inline Job tiny_job() {
 inline Cluster uneven_cluster() {
   Cluster cluster;
   cluster.name = "uneven";
-  cluster.device_types = {{"gpu", 100e12, 80e9, 2e12, 0.7, 0, 0.5, "nccl"}};
+  cluster.device_types.push_back({.name = "gpu",
+                                  .peak_flops = 100e12,
+                                  .memory_bytes = 80e9,
+                                  .memory_bytes_per_s = 2e12,
+                                  .matmul_efficiency = 0.7,
+                                  .attention_efficiency = 0.5,
+                                  .collective_library = "nccl"});
   cluster.node_types = {{"two", 0, 2, 100e9, 1e-6, 25e9, 1, ""},
                         {"three", 0, 3, 100e9, 1e-6, 25e9, 1, ""}};
   cluster.nodes = {{"a", 0, "t0", "p0", false},

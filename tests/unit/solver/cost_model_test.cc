@@ -2,6 +2,7 @@
 
 #include "jobs.h"
 #include "solver/check/check_memory.h"
+#include "solver/cost/collectives.h"
 #include "solver/cost/document_model.h"
 #include "solver/cost/layer_table.h"
 #include "solver/cost/plan_evaluator.h"
@@ -31,22 +32,67 @@ TEST(PhysicalModel, ComputesAMatrixProductByTheEfficiencyCurve) {
   const OpNode& up = job.graph.nodes[1];
   const double flops = up.fwd_flops / 4;
   const double efficiency = device.matmul_efficiency * flops / (flops + device.matmul_half_flops);
-  const double expected =
-      flops / (device.peak_flops * efficiency) + 2 * norm.out_bytes / device.memory_bytes_per_s;
-  EXPECT_NEAR(make_cost_model(job)->layer_times(0, {0, 4, false}).forward_s, expected, 1e-12);
+  const double memory = device.memory_bytes_per_s * device.memory_efficiency;
+  const double product = flops / (device.peak_flops * efficiency);
+  const auto forward_s = [&] {
+    return make_cost_model(job)->layer_times(0, {0, 4, false}).forward_s;
+  };
+  EXPECT_NEAR(forward_s(), product + 2 * norm.out_bytes / memory, 1e-12);
+  job.graph.nodes[0].fwd_moved_bytes = 7e6;  // given bytes take the place of the kind's passes
+  job.graph.nodes[1].fwd_moved_bytes = 3e6;  // and are added to a product, divided as it is
+  EXPECT_NEAR(forward_s(), product + (7e6 + 3e6 / 4) / memory, 1e-12);
+}
+
+TEST(PhysicalModel, NeverOutrunsTheHostThatLaunches) {
+  Job job = testing::uneven_job(1, 2, 1, 8, 8);
+  DeviceType& device = job.cluster.device_types[0];
+  device.operator_launch_s = 0;
+  const Sharding sharding{0, 4, false};
+  const LayerTimes free = make_cost_model(job)->layer_times(0, sharding);
+  device.operator_launch_s = (free.forward_s + free.forward_comm_s) / 3 * 1.5;  // three operators
+  const LayerTimes bound = make_cost_model(job)->layer_times(0, sharding);
+  EXPECT_EQ(bound.forward_comm_s, free.forward_comm_s);
+  EXPECT_NEAR(bound.forward_s + bound.forward_comm_s, 3 * device.operator_launch_s, 1e-12);
+  EXPECT_EQ(bound.backward_s, free.backward_s) << "long enough by itself";
+}
+
+TEST(PhysicalModel, TakesMeasuredTimesAsTheyAre) {
+  Job job = testing::uneven_job(1, 2, 1, 8, 8);
+  const DeviceType& device = job.cluster.device_types[0];
+  const Sharding sharding{0, 4, false};
+  const LayerTimes before = make_cost_model(job)->layer_times(0, sharding);
+  for (OpNode& op : job.graph.nodes) {
+    op.measured = {{.device = device.name, .tp_width = 4, .forward_s = 0.25, .backward_s = 0.5}};
+  }
+  LayerTimes times = make_cost_model(job)->layer_times(0, sharding);
+  EXPECT_EQ(times.forward_s, 3 * 0.25);
+  EXPECT_EQ(times.backward_s, 3 * 0.5);
+  EXPECT_EQ(times.forward_comm_s, before.forward_comm_s) << "the model's own when not measured";
+  job.graph.nodes[2].measured[0].forward_comm_s = 0.125;
+  times = make_cost_model(job)->layer_times(0, sharding);
+  EXPECT_EQ(times.forward_comm_s, 0.125);
 }
 
 TEST(PhysicalModel, ReducesActivationsTwiceForwardAndTwiceBackward) {
-  const Job job = testing::gpt3_175b_on_1024();
-  const NodeType& node = job.cluster.node_types[0];
-  const double one =
-      2 * 7 * node.fast_link_latency_s + 2.0 * 7 / 8 * 2 * kSbh / node.fast_link_bytes_per_s;
-  for (const bool sequence_parallel : {false, true}) {
-    const LayerTimes times = make_cost_model(job)->layer_times(kBlock, {0, 8, sequence_parallel});
-    EXPECT_NEAR(times.forward_comm_s, 2 * one, 1e-9);
-    EXPECT_NEAR(times.backward_comm_s, 2 * one, 1e-9);
-  }
-  EXPECT_EQ(make_cost_model(job)->layer_times(kBlock, {0, 1, false}).forward_comm_s, 0);
+  Job job = testing::gpt3_175b_on_1024();
+  const CommTable comm = comm_table(job.cluster.node_types[0]);
+  job.cluster.device_types[0].collective_launch_s = 5e-5;
+  const auto seconds = [&](Collective op) {
+    return collective_time_s(comm, op, 2 * kSbh, {1, 8}) + 5e-5;
+  };
+  const auto times = [&](std::uint16_t width, bool sequence_parallel) {
+    return make_cost_model(job)->layer_times(kBlock, {0, width, sequence_parallel});
+  };
+  const double whole = seconds(Collective::kAllReduce);
+  EXPECT_GT(whole, 2.0 * 7 / 8 * 2 * kSbh / job.cluster.node_types[0].fast_link_bytes_per_s);
+  EXPECT_NEAR(times(8, false).forward_comm_s, 2 * whole, 1e-12);
+  EXPECT_NEAR(times(8, false).backward_comm_s, 2 * whole, 1e-12);
+  const double halves = seconds(Collective::kReduceScatter) + seconds(Collective::kAllGather);
+  EXPECT_NEAR(times(8, true).forward_comm_s, 2 * halves, 1e-12);
+  EXPECT_EQ(times(1, false).forward_comm_s, 0);
+  job.overlap_tp = true;
+  EXPECT_NEAR(times(8, true).forward_comm_s, 2 * halves / 8, 1e-12);
+  EXPECT_NEAR(times(8, false).forward_comm_s, 2 * whole, 1e-12) << "not without the pieces";
 }
 
 TEST(LayerTable, StashesWhatKorthikantiCounts) {
