@@ -15,6 +15,7 @@ add_library(
   replan/micro_replan.cc
   replan/row_repair.cc
   search/anneal.cc
+  search/device_order.cc
   search/explain.cc
   search/place.cc
   search/shapes.cc

@@ -6,12 +6,11 @@
 namespace tapas::solver {
 namespace {
 
-Position group_in(NodeId node, std::uint32_t group, std::uint16_t width) {
-  Position position;
-  position.node = node;
-  for (std::uint16_t d = 0; d < width; ++d) {
-    position.devices.push_back(static_cast<std::uint16_t>(group * width + d));
-  }
+/// The `group`-th run of devices, by number.
+Position group_in(const Pool& pool, NodeId node, std::uint32_t group, std::uint16_t width) {
+  const auto first = pool.device_order.begin() + static_cast<std::ptrdiff_t>(group) * width;
+  Position position{node, {first, first + width}};
+  std::sort(position.devices.begin(), position.devices.end());
   return position;
 }
 
@@ -91,7 +90,7 @@ std::vector<std::vector<Position>> place(const Cluster& cluster, const Pool& poo
     for (std::uint32_t s = 0; s < shape.stages; ++s) {
       const std::vector<NodeId> nodes = free.take(nodes_per_ring);
       for (std::uint32_t r = 0; r < shape.replicas; ++r) {
-        placement[r][s] = group_in(nodes[r / groups], r % groups, width);
+        placement[r][s] = group_in(pool, nodes[r / groups], r % groups, width);
       }
     }
     return placement;
@@ -103,7 +102,7 @@ std::vector<std::vector<Position>> place(const Cluster& cluster, const Pool& poo
     const std::uint32_t last = std::min(first + block, shape.replicas);
     for (std::uint32_t s = 0; s < shape.stages; ++s) {
       for (std::uint32_t r = first; r < last; ++r, ++slot) {
-        placement[r][s] = group_in(pool.nodes[slot / groups], slot % groups, width);
+        placement[r][s] = group_in(pool, pool.nodes[slot / groups], slot % groups, width);
       }
     }
   }

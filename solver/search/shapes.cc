@@ -1,5 +1,7 @@
 #include "solver/search/shapes.h"
 
+#include "solver/search/device_order.h"
+
 #include <algorithm>
 #include <iterator>
 #include <string>
@@ -28,6 +30,8 @@ Pool usable_nodes(const Cluster& cluster) {
     const Node& y = cluster.nodes[b.value()];
     return std::tie(x.pod, x.tor) < std::tie(y.pod, y.tor);
   });
+  const NodeType& type = cluster.node_types[pool.node_type];
+  pool.device_order = device_order(comm_table(type), type.devices);
   return pool;
 }
 

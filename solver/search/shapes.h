@@ -19,7 +19,8 @@ struct Shape {
 /// The nodes the search uses: those that are no spare, of the type with the most peak flops in all.
 struct Pool {
   std::uint32_t node_type = 0;
-  std::vector<NodeId> nodes;  ///< neighbours under one ToR and pod are adjacent
+  std::vector<NodeId> nodes;                ///< neighbours under one ToR and pod are adjacent
+  std::vector<std::uint16_t> device_order;  ///< of a node; TP groups are runs of it
 };
 [[nodiscard]] Pool usable_nodes(const Cluster& cluster);
 
