@@ -1,6 +1,7 @@
 #include "ctl/table.h"
 #include "ctl/verbs.h"
 #include "ctl/write_file.h"
+#include "solver/model/decoder.h"
 #include "solver/model/graph.h"
 #include "solver/model/io/load.h"
 

@@ -96,24 +96,4 @@ struct Graph {
 [[nodiscard]] Result<void> check_measured(const Graph& graph, std::string_view device,
                                           std::uint32_t width);
 
-/// Architecture numbers of a GPT-style decoder.
-struct GptShape {
-  std::string name;
-  std::uint32_t layers = 0;  ///< transformer blocks; the graph has two layers more
-  std::uint32_t hidden_size = 0;
-  std::uint32_t heads = 0;
-  std::uint32_t sequence_length = 0;
-  std::uint32_t vocabulary = 0;
-  std::uint32_t ffn_size = 0;  ///< 0 = 4 * hidden_size
-  std::uint32_t micro_batch_size = 1;
-  std::uint32_t bytes_per_element = 2;
-};
-
-/// Layer 0 is the embedding, then one layer per block (norm, QKV column-parallel linear, attention
-/// core without a stored score matrix as in flash attention, projection row-parallel linear,
-/// dropout, norm, MLP column- and row-parallel linears, dropout), last the final norm and the head.
-/// Flops and stashed bytes follow Narayanan et al. 2021 (SC21, appendix) and Korthikanti et al.
-/// 2022, section 4.
-[[nodiscard]] Result<Graph> build_gpt(const GptShape& shape);
-
 }  // namespace tapas::solver

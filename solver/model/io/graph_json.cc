@@ -113,26 +113,6 @@ Result<OpEdge> read_edge(const json::Value& value, const std::string& where) {
 
 }  // namespace
 
-Result<Graph> read_gpt(const json::Value& value, const std::string& where,
-                       const ModelDefaults& defaults) {
-  json::ObjectReader in(value, where);
-  GptShape shape;
-  (void)in.word("model", {"gpt"});
-  shape.name = in.string("name");
-  shape.layers = u32(in, "layers", 1, 10'000);
-  shape.hidden_size = u32(in, "hidden_size", 1, 1 << 20);
-  shape.heads = u32(in, "heads", 1, 1 << 16);
-  shape.sequence_length = u32(in, "sequence_length", 1, 1 << 24);
-  shape.vocabulary = u32(in, "vocabulary", 1, 1 << 24);
-  shape.ffn_size = u32_or(in, "ffn_size", 0, 1, 1 << 23);
-  shape.micro_batch_size = defaults.micro_batch_size;
-  shape.bytes_per_element = defaults.bytes_per_element;
-  if (const auto done = in.finish(); !done) {
-    return tl::unexpected<Error>(done.error());
-  }
-  return build_gpt(shape);
-}
-
 Result<Graph> read_graph(const json::Value& value, const std::string& where) {
   json::ObjectReader in(value, where);
   in.require_schema("tapas.graph/1");

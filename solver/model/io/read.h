@@ -4,7 +4,7 @@
 #include "base/result.h"
 #include "solver/model/cluster.h"
 #include "solver/model/graph.h"
-#include "solver/model/io/catalogue.h"
+#include "solver/model/io/models.h"
 #include "solver/model/plan.h"
 
 #include <string>

@@ -182,10 +182,10 @@ TEST_F(JobFile, NamesTheKeyThatIsWrong) {
        "job.search: unknown key \"tp_width\"; did you mean \"tp_widths\"?"},
       {[](auto& job) { job["search"]["tp_widths"] = {0}; },
        "job.search.tp_widths must hold integers from 1 to 1024"},
-      {[](auto& job) { job["graph"]["model"] = "llama"; },
-       "job.graph.model is \"llama\"; allowed: gpt"},
       {[](auto& job) { job["graph"]["heads"] = 7; },
-       "GPT shape gpt-tiny: hidden_size 1024 is not a multiple of heads 7"},
+       "model gpt-tiny: hidden_size 1024 is not a multiple of heads 7; give head_size when heads "
+       "are "
+       "of another size"},
       {[](auto& job) { job["graph"] = 7; }, "job.graph must be an object or the name of a file"},
       {[](auto& job) { job.erase("cluster"); }, "job needs both \"graph\" and \"cluster\""},
       {[](auto& job) { job["cluster"].erase("schema"); },

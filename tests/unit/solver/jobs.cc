@@ -1,5 +1,7 @@
 #include "jobs.h"
 
+#include "solver/model/decoder.h"
+
 #include <fmt/format.h>
 
 #include <utility>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "solver/model/decoder.h"
 #include "solver/model/job.h"
 #include "solver/model/plan.h"
 

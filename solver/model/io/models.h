@@ -1,0 +1,20 @@
+#pragma once
+
+#include "base/result.h"
+#include "solver/model/decoder.h"
+
+#include <string>
+
+/// Models by their architecture numbers: `tapas.model/1`, docs/formats.md.
+namespace tapas::solver {
+
+struct CatalogueModel {
+  DecoderShape shape;
+  std::string source;  ///< where the numbers are published
+};
+
+/// One of catalogue_names("models").
+[[nodiscard]] Result<CatalogueModel> catalogue_model(const std::string& name);
+[[nodiscard]] Result<CatalogueModel> load_model(const std::string& path);
+
+}  // namespace tapas::solver
