@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <span>
 #include <string_view>
 
@@ -15,8 +16,9 @@ constexpr int kStepsSameChannels = 1 << 8;
 constexpr int kSteps = 1 << 14;
 constexpr int kStepsPciOrder = 1 << 10;
 constexpr std::int64_t kStepsInAll = 1 << 19;
-/// Ours, on everything: real servers of 16 GPUs need under a tenth of it.
-constexpr std::uint64_t kWorkLimit = 1ULL << 24U;
+/// Ours, on everything, times the GPUs and interfaces that a step looks at: no server of the
+/// reference answers needs half of it, even without pruning.
+constexpr std::uint64_t kWorkLimit = 1ULL << 26U;
 constexpr int kMaxChannels = 64;
 constexpr int kMaxSwitchHeads = 32;
 constexpr int kAlwaysPerfect = -1;
@@ -69,9 +71,10 @@ struct Attempt {
 
 class Search {
  public:
-  Search(const TopoSystem& system, bool between_nodes)
+  Search(const TopoSystem& system, bool between_nodes, SearchEffort effort)
       : system_(system),
         between_nodes_(between_nodes),
+        effort_(effort),
         gpus_(static_cast<int>(system.gpus().size())),
         used_(system.gpus().size(), 0) {
     for (const TopoSystem::Link& link : system.links()) {
@@ -84,11 +87,12 @@ class Search {
       pci_link_.push_back(pci_link_of(g));
     }
     measure();
+    most_steps_ = kWorkLimit / (used_.size() + net_left_.size() + 1);
   }
 
   Attempt best(Pattern pattern, int min_channels, int max_channels);
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
-  [[nodiscard]] bool cut_short() const { return steps_ > kWorkLimit; }
+  [[nodiscard]] bool cut_short() const { return steps_ >= most_steps_; }
 
  private:
   static constexpr int kNoStep = -1;
@@ -104,6 +108,11 @@ class Search {
   [[nodiscard]] PathType farthest(NodeKind to) const;
   [[nodiscard]] bool split_nvlink() const;
   void run();
+  [[nodiscard]] bool seen_before();
+  [[nodiscard]] bool improvable() const;
+  [[nodiscard]] int most_channels() const;
+  [[nodiscard]] int most_channels_from_nets() const;
+  [[nodiscard]] int fewest_hops() const;
   bool relax(const Bounds& bounds);
   bool raise();
   void split_channels();
@@ -119,7 +128,9 @@ class Search {
   void channel_done();
   [[nodiscard]] bool better() const;
   [[nodiscard]] bool net_fits(std::uint32_t first, std::uint32_t net, int step) const;
-  int next_gpus(int gpu, Toward toward, std::vector<int>& out) const;
+  [[nodiscard]] bool is_free(int gpu) const;
+  void neighbours(int gpu, std::vector<int>& out) const;
+  void next_gpus(int gpu, Toward toward, std::vector<int>& out) const;
   const std::vector<std::uint32_t>& nets_for(int gpu);
   bool follow(NodeKind from, int i, NodeKind to, int j, float times);
   int take(const TopoSystem::Path& path, bool from_gpu, int links, float gbs);
@@ -138,6 +149,7 @@ class Search {
 
   const TopoSystem& system_;
   bool between_nodes_;
+  SearchEffort effort_;
   int gpus_;
   float max_gbs_ = 0;
   float total_gbs_ = 0;
@@ -149,9 +161,16 @@ class Search {
   Attempt best_;
   std::span<const float> speeds_;
   std::size_t speed_ = 0;
-  int budget_ = 0;               ///< steps of this attempt
+  int budget_ = 0;         ///< steps of this attempt
+  bool settled_ = false;   ///< this attempt cannot improve any more
+  float hops_before_ = 0;  ///< at its start
+  bool pass_one_ = true;
+  /// Attempts of pass one that were made, and the budget that they left.
+  std::map<std::array<float, 7>, int> made_;
+  int* last_made_ = nullptr;
   std::int64_t steps_left_ = 0;  ///< of all attempts of this pattern
   std::uint64_t steps_ = 0;
+  std::uint64_t most_steps_ = 0;
   /// nets_for() by GPU, the last for any; valid for one type.
   std::vector<std::vector<std::uint32_t>> nets_for_;
   PathType nets_for_type_ = PathType::kDis;
@@ -373,8 +392,35 @@ bool Search::net_fits(std::uint32_t first, std::uint32_t net, int step) const {
   return now_.pattern != Pattern::kBalancedTree || step == 0 || b.same_as == nets(now_.channels)[1];
 }
 
-/// GPUs to try after this one, best first. Returns their number.
-int Search::next_gpus(int gpu, Toward toward, std::vector<int>& out) const {
+bool Search::is_free(int gpu) const {
+  return (used_[static_cast<std::size_t>(gpu)] >> static_cast<unsigned>(now_.channels) & 1U) == 0;
+}
+
+/// A switch serves few peers best: neighbours only.
+void Search::neighbours(int gpu, std::vector<int>& out) const {
+  const int before = (gpu - 1 + gpus_) % gpus_;
+  const int after = (gpu + 1) % gpus_;
+  std::array<int, 2> wanted{after, before};  // the last comes first
+  const std::size_t count = now_.pattern == Pattern::kTree || before == after ? 1 : 2;
+  if (now_.pattern == Pattern::kBalancedTree) {
+    wanted = {before, after};
+  }
+  for (std::size_t i = count; i-- > 0;) {
+    const auto peer = static_cast<std::size_t>(wanted[i]);
+    if (is_free(wanted[i]) &&
+        system_.path(NodeKind::kGpu, static_cast<std::size_t>(gpu), NodeKind::kGpu, peer).hops() >
+            0) {
+      out.push_back(wanted[i]);
+    }
+  }
+}
+
+/// GPUs to try after this one, best first.
+void Search::next_gpus(int gpu, Toward toward, std::vector<int>& out) const {
+  if (system_.has_switch()) {
+    neighbours(gpu, out);
+    return;
+  }
   struct Score {
     int gpu, start, hops, gbs, net_hops, pci_gbs, net_gbs;
     [[nodiscard]] auto key() const {
@@ -388,7 +434,7 @@ int Search::next_gpus(int gpu, Toward toward, std::vector<int>& out) const {
     const int g = (gpu + i) % gpus_;
     const auto other = static_cast<std::size_t>(g);
     const TopoSystem::Path& path = system_.path(NodeKind::kGpu, own, NodeKind::kGpu, other);
-    if (path.hops() == 0 || (used_[other] >> static_cast<unsigned>(now_.channels) & 1U) != 0) {
+    if (path.hops() == 0 || !is_free(g)) {
       continue;
     }
     Score score{g, i, path.hops(), static_cast<int>(path.gbs), 0, 0, 0};
@@ -413,36 +459,9 @@ int Search::next_gpus(int gpu, Toward toward, std::vector<int>& out) const {
   if (toward == Toward::kAwayFromNet && alike) {
     std::reverse(scores.begin(), scores.end());
   }
-  out.clear();
   for (const Score& score : scores) {
     out.push_back(score.gpu);
   }
-  if (!system_.has_switch()) {
-    return static_cast<int>(out.size());
-  }
-  // A switch serves few peers best: neighbours only.
-  const int before = (gpu - 1 + gpus_) % gpus_;
-  const int after = (gpu + 1) % gpus_;
-  std::array<int, 2> wanted{after, before};
-  int count = 1;
-  if (now_.pattern == Pattern::kRing) {
-    count = 2;
-  } else if (now_.pattern == Pattern::kBalancedTree) {
-    wanted = {before, after};
-    count = 2;
-  }
-  if (before == after) {
-    count = 1;
-  }
-  int kept = 0;
-  for (int i = 0; i < count; ++i) {
-    const auto at = std::find(out.begin(), out.end(), wanted[static_cast<std::size_t>(i)]);
-    if (at != out.end()) {
-      std::rotate(out.begin(), at, at + 1);
-      ++kept;
-    }
-  }
-  return kept;
 }
 
 bool Search::better() const {
@@ -469,6 +488,7 @@ void Search::channel_done() {
     if (now_.channels == now_.max_channels) {
       budget_ = kAlwaysPerfect;
     }
+    settled_ = effort_ == SearchEffort::kPruned && !improvable();
   }
   if (now_.channels < now_.max_channels) {
     start();
@@ -496,7 +516,7 @@ void Search::return_to_net(int gpu, int step, int to_first, Order order) {
   const std::uint32_t first = nets(now_.channels)[0];
   const bool balanced = now_.pattern == Pattern::kBalancedTree;
   const float rate = now_.inter;
-  const std::vector<std::uint32_t> candidates = nets_for(gpu);
+  const std::vector<std::uint32_t>& candidates = nets_for(gpu);
   for (const std::uint32_t net : candidates) {
     if (!net_fits(first, net, step)) {
       continue;
@@ -544,7 +564,7 @@ void Search::try_switch(int gpu) {
 }
 
 void Search::go_on(int gpu, int step, int to_net, int to_first, Order order) {
-  if (budget_ <= 0 || steps_ > kWorkLimit) {
+  if (budget_ <= 0 || settled_ || steps_ >= most_steps_) {
     return;
   }
   --budget_;
@@ -562,7 +582,6 @@ void Search::go_on(int gpu, int step, int to_net, int to_first, Order order) {
     try_switch(gpu);
   } else if (step < gpus_ - 1) {
     std::vector<int> following;
-    int count = 1;
     if (order == Order::kPci) {
       following.assign(1, step + 1);
     } else if (order == Order::kLikeLast) {
@@ -571,11 +590,10 @@ void Search::go_on(int gpu, int step, int to_net, int to_first, Order order) {
       const Toward toward = to_net == kNoStep    ? Toward::kNothing
                             : to_net == step + 1 ? Toward::kNet
                                                  : Toward::kAwayFromNet;
-      count = next_gpus(gpu, toward, following);
+      next_gpus(gpu, toward, following);
     }
-    for (int i = 0; i < count; ++i) {
-      try_gpu(NodeKind::kGpu, gpu, following[static_cast<std::size_t>(i)], step + 1, to_net,
-              to_first, order);
+    for (const int after : following) {
+      try_gpu(NodeKind::kGpu, gpu, after, step + 1, to_net, to_first, order);
     }
   } else if (step == to_first) {
     const int first = static_cast<int>(place(now_.channels, 0));
@@ -616,7 +634,7 @@ void Search::start_at_net_with(std::uint32_t net) {
 void Search::start_at_net() {
   const auto rate = static_cast<float>(static_cast<int>(now_.inter));
   const bool heads = now_.pattern == Pattern::kNvls;
-  const std::vector<std::uint32_t> candidates = nets_for(-1);
+  const std::vector<std::uint32_t>& candidates = nets_for(-1);
   bool head_found = false;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     if (heads && head_found) {
@@ -684,11 +702,168 @@ void Search::start() {
   }
 }
 
+/// Upper bound on the channels that can enter by the interfaces at this rate.
+int Search::most_channels_from_nets() const {
+  const float rate = now_.inter;
+  const auto whole = static_cast<float>(static_cast<int>(rate));
+  const auto fitting = [rate](float gbs) {
+    return static_cast<int>(std::min(gbs / rate + .001F, 1e6F));
+  };
+  std::map<std::uint32_t, int> by_card;  // ports of a card share its PCIe link
+  for (std::uint32_t n = 0; n < system_.nets().size(); ++n) {
+    const TopoSystem::Path* way = nullptr;
+    for (std::size_t g = 0; g < used_.size() && way == nullptr; ++g) {
+      const TopoSystem::Path& path = system_.path(NodeKind::kNet, n, NodeKind::kGpu, g);
+      way = path.type <= now_.type_inter && path.hops() >= 2 ? &path : nullptr;
+    }
+    if (way != nullptr) {
+      const float gbs = system_.nets()[n].gbs;
+      int count = fitting(gbs);
+      if (whole > 0) {
+        count = std::min(count, static_cast<int>(gbs / whole));
+      }
+      by_card[way->links[1]] += count;
+    }
+  }
+  int most = 0;
+  for (const auto& [link, count] : by_card) {
+    most += std::min(count, fitting(system_.links()[link].gbs));
+  }
+  return most;
+}
+
+/// Upper bound on the channels at this rate: what GPUs can receive and interfaces deliver.
+int Search::most_channels() const {
+  int most = now_.max_channels;
+  if (now_.pattern == Pattern::kNvls) {
+    return between_nodes_ ? std::min(most, static_cast<int>(system_.nets().size())) : most;
+  }
+  if (between_nodes_) {
+    most = std::min(most, most_channels_from_nets());
+  }
+  const float rate = between_nodes_ ? std::min(now_.intra, now_.inter) : now_.intra;
+  const bool nvlink_only = now_.type_intra <= PathType::kNvb;
+  int least = most;
+  int by_nvlink = 0;
+  int total = 0;
+  const auto fitting = [](float gbs, float each) {
+    return static_cast<int>(std::min(gbs / each + .001F, 1e6F));
+  };
+  for (const TopoSystem::Node& node : system_.nodes()) {
+    if (node.kind != NodeKind::kGpu) {
+      continue;
+    }
+    float in = 0;
+    float in_nvlink = 0;
+    for (const std::uint32_t l : node.links) {
+      const float gbs = system_.links()[system_.reverse(l)].gbs;
+      in += gbs;
+      in_nvlink += system_.links()[l].type == PathType::kNvl ? gbs : 0;
+    }
+    least = std::min(least, fitting(in, rate));
+    total += fitting(in, now_.intra);
+    by_nvlink += fitting(in_nvlink, now_.intra);
+  }
+  if (gpus_ == 1) {
+    return least;
+  }
+  // A chain has one receiver less than GPUs, unless it comes from the network or goes round.
+  if (between_nodes_ || now_.pattern == Pattern::kRing) {
+    most = least;
+  }
+  const int receivers = !between_nodes_ && now_.pattern == Pattern::kRing ? gpus_ : gpus_ - 1;
+  return std::min(most, (nvlink_only ? by_nvlink : total) / receivers);
+}
+
+/// Lower bound on the hops of one channel.
+int Search::fewest_hops() const {
+  const auto fewest = [&](NodeKind from, NodeKind to) {
+    int least = 0;
+    for (std::size_t i = 0; i < system_.count(from); ++i) {
+      for (std::size_t j = 0; j < system_.count(to); ++j) {
+        const TopoSystem::Path& path = system_.path(from, i, to, j);
+        if (path.hops() > 0 && (least == 0 || path.hops() < least)) {
+          least = path.hops();
+        }
+      }
+    }
+    return least;
+  };
+  const int inside = fewest(NodeKind::kGpu, NodeKind::kGpu);
+  if (!between_nodes_) {
+    return inside * (now_.pattern == Pattern::kRing ? gpus_ : gpus_ - 1);
+  }
+  const int out = fewest(NodeKind::kGpu, NodeKind::kNet);
+  return inside * (gpus_ - 1) + fewest(NodeKind::kNet, NodeKind::kGpu) +
+         (now_.pattern == Pattern::kBalancedTree ? 2 * out : out);
+}
+
+/// False: by the bounds above no attempt of this shape can be better than what is there.
+bool Search::improvable() const {
+  const int most = most_channels();
+  if (most < now_.min_channels) {
+    return false;
+  }
+  const auto now = static_cast<float>(most);
+  const auto then = static_cast<float>(best_.channels);
+  if (now_.pattern == Pattern::kNvls) {
+    return most > best_.channels || now * now_.inter > then * best_.inter;
+  }
+  if (now * now_.intra != then * best_.intra) {
+    return now * now_.intra > then * best_.intra;
+  }
+  return now_.pattern == best_.pattern && now_.cross_nic == best_.cross_nic &&
+         hops_before_ + now * static_cast<float>(fewest_hops()) < best_.hops;
+}
+
+/// True: an attempt with the same reach was made, and would only repeat itself.
+bool Search::seen_before() {
+  const auto reach = [&](NodeKind from, NodeKind to, PathType limit) {
+    PathType type = PathType::kLoc;
+    for (std::size_t i = 0; i < system_.count(from); ++i) {
+      for (std::size_t j = 0; j < system_.count(to); ++j) {
+        const PathType there = system_.path(from, i, to, j).type;
+        type = there <= limit ? std::max(type, there) : type;
+      }
+    }
+    return type;
+  };
+  const PathType intra = reach(NodeKind::kGpu, NodeKind::kGpu, now_.type_intra);
+  const PathType inter = std::max(reach(NodeKind::kGpu, NodeKind::kNet, now_.type_inter),
+                                  reach(NodeKind::kNet, NodeKind::kGpu, now_.type_inter));
+  const std::array<float, 7> key{static_cast<float>(now_.pattern),
+                                 static_cast<float>(now_.cross_nic),
+                                 now_.same_channels ? 1.0F : 0.0F,
+                                 now_.intra,
+                                 now_.inter,
+                                 static_cast<float>(intra),
+                                 static_cast<float>(inter)};
+  const auto [made, fresh] = made_.emplace(key, 0);
+  if (!fresh) {
+    budget_ = made->second;
+    return true;
+  }
+  last_made_ = &made->second;
+  return false;
+}
+
 void Search::run() {
   budget_ = now_.same_channels ? kStepsSameChannels : kSteps;
   steps_left_ -= budget_;
   now_.channels = 0;
-  start();
+  hops_before_ = now_.hops;
+  settled_ = false;
+  const bool prune = effort_ == SearchEffort::kPruned;
+  const bool remember = prune && pass_one_ && now_.pattern != Pattern::kNvls;
+  if (remember && seen_before()) {
+    return;
+  }
+  if (!prune || improvable()) {
+    start();
+  }
+  if (remember) {
+    *last_made_ = budget_;
+  }
 }
 
 /// Pass one found nothing better with this shape: the next one to try, from near and simple to far,
@@ -829,11 +1004,14 @@ Attempt Search::best(Pattern pattern, int min_channels, int max_channels) {
   }
   now_.intra = now_.inter = speeds_[speed_];
   steps_left_ = kStepsInAll;
+  made_.clear();
+  pass_one_ = true;
   do {
     run();
   } while (budget_ != kAlwaysPerfect &&
            static_cast<float>(best_.channels) * best_.inter < total_gbs_ && relax(bounds));
 
+  pass_one_ = false;
   budget_ = kAlwaysPerfect;
   split_channels();
   now_ = best_;
@@ -903,16 +1081,14 @@ ChannelSet channel_set(const TopoChannels& from) {
 
 }  // namespace
 
-TopoPlan search_channels(const TopoSystem& system, bool between_nodes) {
+TopoPlan search_channels(const TopoSystem& system, bool between_nodes, SearchEffort effort) {
   const std::size_t gpus = system.gpus().size();
   TopoPlan plan;
-  if (between_nodes && system.nets().empty()) {
-    plan.ring = stand_in(Pattern::kRing, gpus);
-    plan.tree = stand_in(Pattern::kBalancedTree, gpus);
+  if (between_nodes ? system.nets().empty() : gpus == 1) {
     return plan;
   }
   const int count = static_cast<int>(gpus);
-  Search search(system, between_nodes);
+  Search search(system, between_nodes, effort);
   plan.ring = channels_of(search.best(Pattern::kRing, 1, kMaxChannels / 2), count, between_nodes);
   if (!plan.ring.found) {
     plan.ring = stand_in(Pattern::kRing, gpus);

@@ -33,10 +33,16 @@ struct TopoPlan {
   bool cut_short = false;   ///< it met its limit; the best so far
 };
 
+/// kAsNccl takes every step that NCCL takes. kPruned leaves out attempts that only repeat
+/// themselves or by a bound cannot be better; where NCCL gives up after its last step, it may find
+/// more.
+enum class SearchEffort : std::uint8_t { kPruned, kAsNccl };
+
 /// Searches the channels as NCCL 2.28.9 does when a communicator starts (src/graph/search.cc), with
 /// its limits on steps, and one for all of them together. `between_nodes`: the communicator has as
-/// many GPUs on further nodes.
-[[nodiscard]] TopoPlan search_channels(const TopoSystem& system, bool between_nodes);
+/// many GPUs on further nodes. Empty for one GPU, and between nodes without an interface.
+[[nodiscard]] TopoPlan search_channels(const TopoSystem& system, bool between_nodes,
+                                       SearchEffort effort = SearchEffort::kPruned);
 
 /// The graph for the cost model.
 [[nodiscard]] CommGraph comm_graph(const TopoSystem& system, const TopoPlan& plan);

@@ -547,7 +547,7 @@ void TopoSystem::paths_to(NodeKind kind, std::size_t index) {
   for (const NodeKind from : {NodeKind::kGpu, NodeKind::kSwitch, NodeKind::kCpu, NodeKind::kNet}) {
     for (std::size_t i = 0; i < count(from); ++i) {
       std::uint32_t node = of_kind_[at(from)][i];
-      Path& path = this->path(from, i, kind, index);
+      Path& path = mutable_path(from, i, kind, index);
       path.gbs = reached[node].gbs;
       path.type = reached[node].type;
       for (int hop = reached[node].hops; hop > 0; --hop) {
@@ -572,7 +572,7 @@ void TopoSystem::go_through(NodeKind over, std::size_t k, NodeKind from, std::si
   if (over == NodeKind::kGpu) {
     joined.type = PathType::kPxn;
   }
-  path(from, i, to, j) = std::move(joined);
+  mutable_path(from, i, to, j) = std::move(joined);
   if (to == NodeKind::kNet && from == NodeKind::kGpu) {
     find_local_nets(i);
   } else if (from == NodeKind::kNet) {
@@ -597,8 +597,8 @@ void TopoSystem::reach_nics_by_chip_link() {
       const PathType a = path(NodeKind::kGpu, g, NodeKind::kCpu, cpu).type;
       const PathType b = path(NodeKind::kNet, n, NodeKind::kCpu, cpu).type;
       if (std::max(a, b) == PathType::kPhb && std::min(a, b) == PathType::kC2c) {
-        Path& out = path(NodeKind::kGpu, g, NodeKind::kNet, n);
-        Path& in = path(NodeKind::kNet, n, NodeKind::kGpu, g);
+        Path& out = mutable_path(NodeKind::kGpu, g, NodeKind::kNet, n);
+        Path& in = mutable_path(NodeKind::kNet, n, NodeKind::kGpu, g);
         out.type = std::min(out.type, PathType::kP2c);
         in.type = std::min(in.type, PathType::kP2c);
       }

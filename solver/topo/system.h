@@ -92,7 +92,7 @@ class TopoSystem {
 
   void compute_paths();
   void paths_to(NodeKind kind, std::size_t index);
-  Path& path(NodeKind from, std::size_t i, NodeKind to, std::size_t j) {
+  Path& mutable_path(NodeKind from, std::size_t i, NodeKind to, std::size_t j) {
     return paths_[at(from)][at(to)][i * count(to) + j];
   }
   void find_local_nets(std::size_t gpu);

@@ -1,10 +1,9 @@
 #include "solver/model/io/catalogue.h"
 #include "solver/model/io/read.h"
-#include "solver/topo/nccl_topo.h"
+#include "solver/topo/comm_tables.h"
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 #include <utility>
 
 namespace tapas::solver::io {
@@ -56,31 +55,16 @@ void add_device_type(const json::Value& value, const std::string& where, Cluster
   cluster.device_types.push_back(std::move(device->type));
 }
 
-/// What a topology file says about a server, in the few numbers that the cost model uses.
 Result<void> apply_topo(const std::string& path, NodeType& type) {
-  const auto topo = load_nccl_topo(path);
-  if (!topo) {
-    return tl::unexpected<Error>(topo.error());
+  auto node = load_topo_node(path);
+  if (!node) {
+    return tl::unexpected<Error>(node.error());
   }
-  type.devices = static_cast<std::uint32_t>(topo->gpus.size());
-  // Without a switch NVLink joins some pairs only, and a group is as slow as its slowest pair.
-  const bool nvlink = topo->nvswitch || topo->gpus.size() == 2;
-  double slowest = 0;
-  for (const TopoGpu& gpu : topo->gpus) {
-    const double rate = nvlink && gpu.nvlinks > 0 ? gpu.nvlink_bytes_per_s : gpu.pcie_bytes_per_s;
-    slowest = slowest == 0 ? rate : std::min(slowest, rate);
-  }
-  type.fast_link_bytes_per_s = slowest;
-  std::set<std::uint32_t> serving;
-  for (const auto& nearest : topo->nics_of_gpu) {
-    serving.insert(nearest.begin(), nearest.end());
-  }
-  type.nics = static_cast<std::uint32_t>(serving.size());
-  type.nic_bytes_per_s = 0;
-  for (const std::uint32_t nic : serving) {
-    const double rate = topo->nics[nic].bytes_per_s;
-    type.nic_bytes_per_s = type.nic_bytes_per_s == 0 ? rate : std::min(type.nic_bytes_per_s, rate);
-  }
+  type.devices = node->devices;
+  type.fast_link_bytes_per_s = node->fast_link_bytes_per_s;
+  type.nics = node->nics;
+  type.nic_bytes_per_s = node->nic_bytes_per_s;
+  type.comm = std::move(node->comm);
   return {};
 }
 
@@ -252,6 +236,10 @@ Result<Cluster> read_cluster(const json::Value& value, const std::string& where,
 }  // namespace tapas::solver::io
 
 namespace tapas::solver {
+
+Result<Cluster> cluster_from_json(const json::Value& value, const std::string& folder) {
+  return io::read_cluster(value, "cluster", folder);
+}
 
 Result<Cluster> load_cluster(const std::string& path) {
   const auto value = json::parse_file(path);
