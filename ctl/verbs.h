@@ -16,6 +16,7 @@ void add_node(CLI::App& app, Context& context);
 void add_auto(CLI::App& app, Context& context);
 void add_key(CLI::App& app, Context& context);
 void add_topo(CLI::App& app, Context& context);
+void add_cluster(CLI::App& app, Context& context);
 void add_model(CLI::App& app, Context& context);
 /// Below the verb `model`.
 void add_model_import(CLI::App& model, Context& context);

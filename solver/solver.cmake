@@ -2,6 +2,7 @@ add_library(
   tapas_solver STATIC
   check/check_memory.cc
   check/check_plan.cc
+  cost/breakdown.cc
   cost/collectives.cc
   cost/cost_model.cc
   cost/document_model.cc
@@ -17,7 +18,9 @@ add_library(
   search/anneal.cc
   search/device_order.cc
   search/explain.cc
+  search/naive.cc
   search/place.cc
+  search/remedies.cc
   search/shapes.cc
   search/solve.cc
   search/split.cc)

@@ -213,6 +213,25 @@ double PlanEvaluator::step_time_s(const Plan& plan, const ClusterState& state) {
   return synchronised + update;
 }
 
+std::vector<GroupEnd> PlanEvaluator::group_ends(const Plan& plan, std::uint32_t replica,
+                                                const ClusterState& state) {
+  const std::vector<Ring> rings = replica_rings(job_.cluster, plan);
+  const std::vector<double>& ends =
+      class_ends_s(class_of(pipeline_of(plan, replica, state)), plan.microbatches[replica]);
+  std::vector<GroupEnd> result;
+  for (std::uint32_t g = 0; g < plan.stages(); ++g) {
+    const Tail tail = tail_of(plan, replica, g, rings[g]);
+    GroupEnd end;
+    for (std::uint32_t k = g; k < plan.pp_splits.size(); k += plan.stages()) {
+      end.end_s = std::max(end.end_s, ends[k]);
+    }
+    end.synchronised_s = synchronised_s(plan, replica, g, tail, ends, state);
+    end.update_s = tail.tail.update_s(tail.params);
+    result.push_back(end);
+  }
+  return result;
+}
+
 MemoryRule PlanEvaluator::rule_of(const Plan& plan, std::uint32_t replica,
                                   std::uint32_t group) const {
   return memory_rule(job_, sharding_of(plan, replica, group).node_type, plan.replicas());

@@ -16,6 +16,14 @@
 
 namespace tapas::solver {
 
+/// The end of a step for one device group, in seconds from the first forward; the update counts
+/// from when all groups have synchronised.
+struct GroupEnd {
+  double end_s = 0;           ///< of its last backward
+  double synchronised_s = 0;  ///< of its gradients
+  double update_s = 0;        ///< how long its update takes
+};
+
 /// Evaluates many plans of one job: tables and pipeline times are kept between calls. Not
 /// thread-safe. `job` must outlive it.
 class PlanEvaluator {
@@ -46,6 +54,9 @@ class PlanEvaluator {
   /// layers finish, when the job overlaps the two); after the last synchronisation all stages
   /// update their parameters.
   [[nodiscard]] double step_time_s(const Plan& plan, const ClusterState& state);
+  /// The same, group by group of one replica.
+  [[nodiscard]] std::vector<GroupEnd> group_ends(const Plan& plan, std::uint32_t replica,
+                                                 const ClusterState& state);
   /// Bytes on a device of the group; the rule is that of its node type.
   [[nodiscard]] double memory_bytes(const Plan& plan, std::uint32_t replica, std::uint32_t group);
   [[nodiscard]] MemoryRule rule_of(const Plan& plan, std::uint32_t replica,

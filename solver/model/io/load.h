@@ -18,6 +18,9 @@ namespace tapas::solver {
 
 /// Loads `tapas.cluster/1`.
 [[nodiscard]] Result<Cluster> load_cluster(const std::string& path);
+/// `folder` is where topo files are looked for.
+[[nodiscard]] Result<Cluster> cluster_from_json(const json::Value& value,
+                                                const std::string& folder);
 
 [[nodiscard]] Result<Plan> load_plan(const std::string& path, const Job& job);
 [[nodiscard]] Result<Plan> plan_from_json(const json::Value& value, const Job& job);
