@@ -172,7 +172,7 @@ class Remedies {
       Job changed = job_;
       for (std::uint32_t k = 0; k < more; ++k) {
         Node node = like;
-        node.name = fmt::format("{}+{}", like.name, k + 1);
+        node.name = fmt::format("{}-more{}", like.name, k + 1);
         changed.cluster.nodes.push_back(std::move(node));
       }
       return changed;
