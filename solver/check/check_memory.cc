@@ -11,28 +11,31 @@ struct Holding {
   bool params_split = false;
   bool work_split = false;
   bool stash_split = false;
+  bool meets_whole_input = false;
 };
 
 Holding holding(OpKind kind, bool sequence_parallel) {
   switch (kind) {
     case OpKind::kNorm:
     case OpKind::kOther:
-      return {false, sequence_parallel, sequence_parallel};
+      return {false, sequence_parallel, sequence_parallel, false};
     case OpKind::kColumnParallelLinear:  // every device keeps the whole input
-      return {true, true, sequence_parallel};
+      return {true, true, sequence_parallel, true};
+    case OpKind::kHead:
+      return {true, true, true, true};
     case OpKind::kEmbedding:
     case OpKind::kMoe:
     case OpKind::kRowParallelLinear:
     case OpKind::kAttention:
-    case OpKind::kHead:
-      return {true, true, true};
+      return {true, true, true, false};
   }
   return {};
 }
 
 }  // namespace
 
-MemoryCheck::MemoryCheck(const Job& job) : job_(job), entering_(job.graph.layer_count(), 0) {
+MemoryCheck::MemoryCheck(const Job& job)
+    : job_(job), entering_(job.graph.layer_count(), 0), fed_(job.graph.nodes.size(), 0) {
   std::map<std::uint32_t, std::uint32_t> layer_of;
   for (const OpNode& op : job.graph.nodes) {
     layer_of[op.id] = op.layer;
@@ -44,6 +47,14 @@ MemoryCheck::MemoryCheck(const Job& job) : job_(job), entering_(job.graph.layer_
     layer = std::max(layer, layer_of[edge.dst]);
     bytes = std::max(bytes, edge.bytes);
   }
+  std::map<std::uint32_t, double> largest_input;
+  for (const OpEdge& edge : job.graph.edges) {
+    double& bytes = largest_input[edge.dst];
+    bytes = std::max(bytes, edge.bytes);
+  }
+  for (std::size_t k = 0; k < fed_.size(); ++k) {
+    fed_[k] = largest_input[job.graph.nodes[k].id];
+  }
   for (const auto& [producer, use] : last_use) {
     for (std::uint32_t layer = layer_of[producer] + 1; layer <= use.first; ++layer) {
       entering_[layer] += use.second;
@@ -51,13 +62,39 @@ MemoryCheck::MemoryCheck(const Job& job) : job_(job), entering_(job.graph.layer_
   }
 }
 
-double MemoryCheck::state_bytes(const Plan& plan, LayerRange range) const {
+MemoryCheck::Bytes MemoryCheck::of_operator(const Plan& plan, std::size_t index, double width,
+                                            std::uint32_t node_type) const {
+  const OpNode& op = job_.graph.nodes[index];
+  const bool sequence_parallel = plan.sp_width > 1;
+  const Holding how = holding(op.kind, sequence_parallel);
+  Bytes bytes;
+  bytes.params = how.params_split ? op.param_bytes / width : op.param_bytes;
+  bytes.stash = how.stash_split ? op.act_bytes / width : op.act_bytes;
+  bytes.scratch = how.work_split ? op.work_bytes / width : op.work_bytes;
+  if (how.meets_whole_input) {  // and gathers it first when it is kept in parts
+    bytes.scratch += fed_[index] * (sequence_parallel && width > 1 ? 2 : 1);
+  }
+  const DeviceType& device =
+      job_.cluster.device_types[job_.cluster.node_types[node_type].device_type];
+  for (const MeasuredOp& entry : op.measured) {
+    if (entry.device == device.name && entry.tp_width == width &&
+        entry.micro_batch_size == job_.graph.micro_batch_size) {
+      bytes.params = entry.param_bytes.value_or(bytes.params);
+      bytes.stash = entry.act_bytes.value_or(bytes.stash);
+      bytes.scratch = entry.work_bytes.value_or(bytes.scratch);
+      break;
+    }
+  }
+  return bytes;
+}
+
+double MemoryCheck::state_bytes(const Plan& plan, LayerRange range, std::uint32_t node_type) const {
   const double width = plan.tp_width[range.first];
   double params = 0;
-  for (const OpNode& op : job_.graph.nodes) {
-    if (op.layer >= range.first && op.layer < range.last) {
-      params += op.param_bytes / job_.bytes_per_param /
-                (holding(op.kind, plan.sp_width > 1).params_split ? width : 1);
+  for (std::size_t k = 0; k < job_.graph.nodes.size(); ++k) {
+    const std::uint32_t layer = job_.graph.nodes[k].layer;
+    if (layer >= range.first && layer < range.last) {
+      params += of_operator(plan, k, width, node_type).params / job_.bytes_per_param;
     }
   }
   const double owners = job_.zero_stage > 0 ? static_cast<double>(plan.replicas()) : 1;
@@ -65,30 +102,46 @@ double MemoryCheck::state_bytes(const Plan& plan, LayerRange range) const {
                    job_.optimizer_bytes_per_param / owners);
 }
 
-double MemoryCheck::stage_bytes(const Plan& plan, LayerRange range, std::uint32_t held) const {
+double MemoryCheck::stage_bytes(const Plan& plan, LayerRange range, std::uint32_t held,
+                                std::uint32_t node_type) const {
+  struct Layer {
+    double stash = 0;
+    double gradients = 0;
+    bool head = false;
+  };
   const double width = plan.tp_width[range.first];
-  const bool sequence_parallel = plan.sp_width > 1;
-  std::map<std::uint32_t, double> stash;
+  std::map<std::uint32_t, Layer> stage;
   double scratch = 0;
-  for (const OpNode& op : job_.graph.nodes) {
+  for (std::size_t k = 0; k < job_.graph.nodes.size(); ++k) {
+    const OpNode& op = job_.graph.nodes[k];
     if (op.layer < range.first || op.layer >= range.last) {
       continue;
     }
-    const Holding how = holding(op.kind, sequence_parallel);
-    stash[op.layer] += op.act_bytes / (how.stash_split ? width : 1);
-    scratch = std::max(scratch, op.work_bytes / (how.work_split ? width : 1));
+    const Bytes bytes = of_operator(plan, k, width, node_type);
+    Layer& layer = stage[op.layer];
+    layer.stash += bytes.stash;
+    layer.gradients += op.kind == OpKind::kMoe ? 0 : bytes.params;
+    layer.head = layer.head || op.kind == OpKind::kHead;
+    scratch = std::max(scratch, bytes.scratch);
   }
   double activations = 0;
-  double rebuilt = 0;  // the one layer whose activations recomputation brings back at a time
-  for (const auto& [layer, bytes] : stash) {
-    double kept = bytes;
-    if (plan.checkpoint[layer]) {
-      kept = std::min(bytes, entering_[layer] / (sequence_parallel ? width : 1));
-      rebuilt = std::max(rebuilt, bytes - kept);
+  double rebuilt = 0;    // the one layer whose activations recomputation brings back at a time
+  double gradients = 0;  // not summed up yet: of one layer, and of the heads
+  double heads = 0;
+  for (const auto& [index, layer] : stage) {
+    double kept = layer.stash;
+    if (plan.checkpoint[index]) {
+      kept = std::min(kept, entering_[index] / (plan.sp_width > 1 ? width : 1));
+      rebuilt = std::max(rebuilt, layer.stash - kept);
     }
     activations += held * kept;
+    if (layer.head) {
+      heads += layer.gradients;
+    } else {
+      gradients = std::max(gradients, layer.gradients);
+    }
   }
-  return state_bytes(plan, range) + activations + rebuilt + scratch;
+  return state_bytes(plan, range, node_type) + activations + rebuilt + scratch + gradients + heads;
 }
 
 }  // namespace tapas::solver

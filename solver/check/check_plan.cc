@@ -260,7 +260,7 @@ class Checker {
         const std::uint32_t m = plan_.microbatches[r];
         const std::uint32_t type = job_.cluster.nodes[plan_.placement[r][s].node.value()].type;
         if (seen.insert({std::move(firsts), s, m, type}).second) {
-          check_stage_memory(r, s, group_bytes(memory, chunks, s, m));
+          check_stage_memory(r, s, group_bytes(memory, chunks, s, m, type));
           check_stage_recompute(r, s, chunks);
         }
       }
@@ -268,22 +268,22 @@ class Checker {
   }
 
   [[nodiscard]] double group_bytes(const MemoryCheck& memory, const std::vector<LayerRange>& chunks,
-                                   std::uint32_t s, std::uint32_t m) const {
+                                   std::uint32_t s, std::uint32_t m, std::uint32_t type) const {
     if (chunks.size() == 1) {
       const std::uint32_t held =
           plan_.schedule == Schedule::kGpipe ? m : std::min(m, plan_.stages() - s);
-      return memory.stage_bytes(plan_, chunks.front(), held);
+      return memory.stage_bytes(plan_, chunks.front(), held, type);
     }
     // Parameters of all chunks, the scratch of the chunk at work, and what the microbatches hold.
     double state = 0;
     double scratch = 0;
     std::vector<double> each;
     for (const LayerRange& range : chunks) {
-      const double idle = memory.stage_bytes(plan_, range, 0);
-      const double chunk_state = memory.state_bytes(plan_, range);
+      const double idle = memory.stage_bytes(plan_, range, 0, type);
+      const double chunk_state = memory.state_bytes(plan_, range, type);
       state += chunk_state;
       scratch = std::max(scratch, idle - chunk_state);
-      each.push_back(memory.stage_bytes(plan_, range, 1) - idle);
+      each.push_back(memory.stage_bytes(plan_, range, 1, type) - idle);
     }
     return state + scratch + interleaved_peak(each, s, m);
   }

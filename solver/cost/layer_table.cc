@@ -1,9 +1,11 @@
 #include "solver/cost/layer_table.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <functional>
 #include <numeric>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -45,12 +47,38 @@ struct LayerHash {
     for (const double value :
          {cost.times.forward_s, cost.times.backward_s, cost.times.forward_comm_s,
           cost.times.backward_comm_s, cost.params, cost.stash_bytes, cost.input_bytes,
-          cost.work_bytes, cost.forward_flops, cost.flops}) {
+          cost.work_bytes, cost.gradient_bytes, cost.forward_flops, cost.flops}) {
       seed = seed * 0x9E3779B97F4A7C15U + std::hash<double>()(value);
     }
     return seed;
   }
 };
+
+/// What one device holds of an operator.
+struct OpBytes {
+  double params = 0;
+  double stash = 0;
+  double scratch = 0;
+};
+
+OpBytes op_bytes(const OpNode& op, const Sharding& sharding, double input_bytes,
+                 const MeasuredOp* measured) {
+  const double width = sharding.width;
+  OpBytes bytes{op.param_bytes / (splits_params(op.kind) ? width : 1),
+                op.act_bytes / (splits_stash(op.kind, sharding) ? width : 1),
+                op.work_bytes / (splits_work(op.kind, sharding) ? width : 1)};
+  if (op.kind == OpKind::kColumnParallelLinear || op.kind == OpKind::kHead) {
+    // The gradient of the input is whole before it is reduced, and so is an input that sequence
+    // parallelism stashed in parts.
+    bytes.scratch += sharding.sequence_parallel && width > 1 ? 2 * input_bytes : input_bytes;
+  }
+  if (measured != nullptr) {
+    bytes = {measured->param_bytes.value_or(bytes.params),
+             measured->act_bytes.value_or(bytes.stash),
+             measured->work_bytes.value_or(bytes.scratch)};
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -90,17 +118,25 @@ LayerTable::LayerTable(const Job& job, const CostModel& model, const Sharding& s
       cut_bytes_(solver::cut_bytes(job.graph)) {
   const double width = sharding.width;
   const double wire = 2 * (width - 1) / width;  // of a ring all-reduce, per byte reduced
+  const std::string& device =
+      job.cluster.device_types[job.cluster.node_types[sharding.node_type].device_type].name;
   std::unordered_map<std::uint32_t, double> input_bytes;
   for (const OpEdge& edge : job.graph.edges) {
     double& input = input_bytes[edge.dst];
     input = std::max(input, edge.bytes);
   }
+  std::vector<double> scratch(cost_.size(), 0);
+  std::vector<bool> head(cost_.size(), false);
   for (const OpNode& op : job.graph.nodes) {
     LayerCost& cost = cost_[op.layer];
-    const double work_share = splits_work(op.kind, sharding) ? 1 / width : 1;
-    cost.params += op.param_bytes / job.bytes_per_param / (splits_params(op.kind) ? width : 1);
-    cost.stash_bytes += op.act_bytes / (splits_stash(op.kind, sharding) ? width : 1);
-    cost.work_bytes = std::max(cost.work_bytes, op.work_bytes * work_share);
+    const OpBytes bytes =
+        op_bytes(op, sharding, input_bytes[op.id],
+                 find_measured(op, device, job.graph.micro_batch_size, sharding.width));
+    cost.params += bytes.params / job.bytes_per_param;
+    cost.stash_bytes += bytes.stash;
+    cost.gradient_bytes += op.kind == OpKind::kMoe ? 0 : bytes.params;
+    scratch[op.layer] = std::max(scratch[op.layer], bytes.scratch);
+    head[op.layer] = head[op.layer] || op.kind == OpKind::kHead;
     cost.forward_flops += op.fwd_flops;
     cost.flops += op.fwd_flops + op.bwd_flops;
     if (op.kind == OpKind::kRowParallelLinear || op.kind == OpKind::kMoe ||
@@ -113,18 +149,22 @@ LayerTable::LayerTable(const Job& job, const CostModel& model, const Sharding& s
     }
   }
   const double input_share = sharding.sequence_parallel ? 1 / width : 1;
-  for (std::uint32_t l = 0; l < layers(); ++l) {
-    cost_[l].times = model.layer_times(l, sharding);
-    cost_[l].input_bytes = std::min(cut_bytes_[l] * input_share, cost_[l].stash_bytes);
-  }
-
+  std::vector<double> body_gradients(cost_.size(), 0);
+  head_gradients_.assign(cost_.size() + 1, 0);
   before_.resize(cost_.size() + 1);
   for (std::uint32_t l = 0; l < layers(); ++l) {
+    LayerCost& cost = cost_[l];
+    cost.times = model.layer_times(l, sharding);
+    cost.input_bytes = std::min(cut_bytes_[l] * input_share, cost.stash_bytes);
+    cost.work_bytes = scratch[l] + cost.gradient_bytes;
+    body_gradients[l] = head[l] ? 0 : cost.gradient_bytes;
+    head_gradients_[l + 1] = head_gradients_[l] + (head[l] ? cost.gradient_bytes : 0);
     before_[l + 1] = before_[l];
-    add(before_[l + 1], cost_[l]);
+    add(before_[l + 1], cost);
   }
+  scratch_ = RangeMax(std::move(scratch));
+  body_gradients_ = RangeMax(std::move(body_gradients));
   index_types();
-  index_work();
 }
 
 void LayerTable::index_types() {
@@ -147,19 +187,26 @@ void LayerTable::index_types() {
   }
 }
 
-void LayerTable::index_work() {
-  std::vector<double>& single = work_.emplace_back();
-  for (const LayerCost& cost : cost_) {
-    single.push_back(cost.work_bytes);
-  }
-  for (std::size_t half = 1; 2 * half <= cost_.size(); half *= 2) {
-    const std::vector<double>& halves = work_.back();
-    std::vector<double> whole(cost_.size() - 2 * half + 1);
+LayerTable::RangeMax::RangeMax(std::vector<double> values) {
+  const std::size_t n = values.size();
+  of_.push_back(std::move(values));
+  for (std::size_t half = 1; 2 * half <= n; half *= 2) {
+    const std::vector<double>& halves = of_.back();
+    std::vector<double> whole(n - 2 * half + 1);
     for (std::size_t l = 0; l < whole.size(); ++l) {
       whole[l] = std::max(halves[l], halves[l + half]);
     }
-    work_.push_back(std::move(whole));
+    of_.push_back(std::move(whole));
   }
+}
+
+double LayerTable::RangeMax::operator()(LayerRange range) const {
+  const std::uint32_t n = range.last - range.first;
+  if (n == 0) {
+    return 0;
+  }
+  const auto k = static_cast<std::uint32_t>(std::bit_width(n)) - 1;
+  return std::max(of_[k][range.first], of_[k][range.last - (1U << k)]);
 }
 
 std::uint32_t LayerTable::count(std::uint32_t type, LayerRange range) const {
@@ -171,13 +218,9 @@ std::uint32_t LayerTable::count(std::uint32_t type, LayerRange range) const {
 
 LayerCost LayerTable::sum(LayerRange range) const {
   LayerCost total = difference(before_[range.last], before_[range.first]);
-  if (const std::uint32_t n = range.last - range.first; n > 0) {
-    std::uint32_t k = 0;
-    while (n >> (k + 1U) != 0) {
-      ++k;
-    }
-    total.work_bytes = std::max(work_[k][range.first], work_[k][range.last - (1U << k)]);
-  }
+  total.gradient_bytes =
+      body_gradients_(range) + head_gradients_[range.last] - head_gradients_[range.first];
+  total.work_bytes = scratch_(range) + total.gradient_bytes;
   return total;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <unordered_set>
 #include <utility>
 
 namespace tapas::solver {
@@ -87,19 +88,25 @@ class Cover {
 std::vector<Item> recompute_items(const LayerTable& table, LayerRange range,
                                   std::uint32_t in_flight) {
   std::vector<Item> items;
-  std::vector<bool> seen(table.types(), false);
-  for (std::uint32_t l = range.first; l < range.last; ++l) {
-    const std::uint32_t type = table.type(l);
-    if (seen[type]) {
-      continue;
-    }
-    seen[type] = true;
-    const LayerCost& cost = table[l];
+  const auto consider = [&](std::uint32_t type) {
+    const LayerCost& cost = table[table.example(type)];
     const double transient = cost.stash_bytes - cost.input_bytes;
-    if (transient > 0) {
-      items.push_back({type, table.count(type, range),
-                       cost.times.forward_s + cost.times.forward_comm_s, in_flight * transient,
-                       cost.forward_flops, transient});
+    const std::uint32_t available = transient > 0 ? table.count(type, range) : 0;
+    if (available > 0) {
+      items.push_back({type, available, cost.times.forward_s + cost.times.forward_comm_s,
+                       in_flight * transient, cost.forward_flops, transient});
+    }
+  };
+  if (table.types() < range.last - range.first) {
+    for (std::uint32_t type = 0; type < table.types(); ++type) {
+      consider(type);
+    }
+  } else {
+    std::unordered_set<std::uint32_t> seen;
+    for (std::uint32_t l = range.first; l < range.last; ++l) {
+      if (seen.insert(table.type(l)).second) {
+        consider(table.type(l));
+      }
     }
   }
   return items;
@@ -168,9 +175,11 @@ std::optional<StageFit> fit_stage(const LayerTable& table, const MemoryRule& rul
     bound = std::min(bound, cover.bound_s());
     if (cover.found() && cover.seconds() < best) {
       best = cover.seconds();
-      fit.recomputed.assign(table.types(), 0);
+      fit.recomputed.clear();
       for (std::size_t k = 0; k < cover.items().size(); ++k) {
-        fit.recomputed[cover.items()[k].type] = cover.counts()[k];
+        if (cover.counts()[k] > 0) {
+          fit.recomputed.push_back({cover.items()[k].type, cover.counts()[k]});
+        }
       }
     }
   }
@@ -178,13 +187,10 @@ std::optional<StageFit> fit_stage(const LayerTable& table, const MemoryRule& rul
     return std::nullopt;
   }
   fit.saved_s = best - std::min(best, bound);
-  std::vector<std::uint32_t> left = fit.recomputed;
-  for (std::uint32_t l = range.first; l < range.last; ++l) {
-    if (left[table.type(l)] > 0) {
-      --left[table.type(l)];
-      fit.backward_s += table[l].times.forward_s;
-      fit.backward_comm_s += table[l].times.forward_comm_s;
-    }
+  for (const auto& [type, layers] : fit.recomputed) {
+    const LayerTimes& times = table[table.example(type)].times;
+    fit.backward_s += layers * times.forward_s;
+    fit.backward_comm_s += layers * times.forward_comm_s;
   }
   return fit;
 }
@@ -214,11 +220,14 @@ double least_memory_bytes(const LayerTable& table, const MemoryRule& rule, Layer
 
 void mark_recomputed(const LayerTable& table, LayerRange range, const StageFit& fit,
                      std::vector<bool>& checkpoint) {
-  std::vector<std::uint32_t> left = fit.recomputed;
-  for (std::uint32_t l = range.first; l < range.last; ++l) {
-    checkpoint[l] = !left.empty() && left[table.type(l)] > 0;
-    if (checkpoint[l]) {
-      --left[table.type(l)];
+  std::fill(checkpoint.begin() + range.first, checkpoint.begin() + range.last, false);
+  for (const auto& [type, layers] : fit.recomputed) {
+    std::uint32_t left = layers;
+    for (std::uint32_t l = range.first; l < range.last && left > 0; ++l) {
+      if (table.type(l) == type) {
+        checkpoint[l] = true;
+        --left;
+      }
     }
   }
 }

@@ -11,8 +11,8 @@ namespace tapas::solver {
 /// What one device may hold and what a parameter costs it.
 struct MemoryRule {
   double capacity_bytes = 0;  ///< reserve already taken off
-  double state_bytes_per_param =
-      0;                       ///< parameter, gradient, and the device's share of the optimizer
+  /// Parameter, gradient, and the device's share of the optimizer.
+  double state_bytes_per_param = 0;
   double recompute_ratio = 0;  ///< extra flops allowed, of a stage's forward and backward flops
 };
 [[nodiscard]] MemoryRule memory_rule(const Job& job, std::uint32_t node_type,
@@ -30,7 +30,11 @@ struct StageFit {
   double forward_comm_s = 0;
   double backward_comm_s = 0;  ///< recomputation included
   double saved_s = 0;          ///< what is proven that a better choice could save; 0 when exact
-  std::vector<std::uint32_t> recomputed;  ///< layers per type; empty when none
+  struct Recomputed {
+    std::uint32_t type = 0;
+    std::uint32_t layers = 0;
+  };
+  std::vector<Recomputed> recomputed;  ///< how many layers of which types
 
   [[nodiscard]] double total_s() const {
     return forward_s + backward_s + forward_comm_s + backward_comm_s;

@@ -237,9 +237,10 @@ class Block {
                 .kind = OpKind::kMoe,
                 .fwd_flops = 2 * n_.tokens * routed * weights,
                 .param_bytes = n_.e * experts.count * weights,
-                // Tokens as sent to their experts, the activation function's inputs and output,
-                // and the results, whose weighting needs them back.
-                .act_bytes = 2 * routed * x_ + (n_.up + 1) * inner,
+                // Tokens as sent to their experts, and the activation function's inputs and
+                // output. What a token's experts weigh is applied to that output, so the results
+                // need not be kept.
+                .act_bytes = routed * x_ + (n_.up + 1) * inner,
                 .work_bytes = routed * x_ + n_.up * inner,
                 .out_bytes = x_,
                 // Tokens copied in order of their experts and back.

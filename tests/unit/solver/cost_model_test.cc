@@ -113,12 +113,10 @@ TEST(LayerTable, SumsEqualTheLayersOneByOne) {
       for (std::uint32_t l = first; l < last; ++l) {
         sum.times.forward_s += table[l].times.forward_s;
         sum.params += table[l].params;
-        sum.work_bytes = std::max(sum.work_bytes, table[l].work_bytes);
       }
       const LayerCost fast = table.sum({first, last});
       EXPECT_NEAR(fast.times.forward_s, sum.times.forward_s, 1e-12);
       EXPECT_NEAR(fast.params, sum.params, 1e-3);
-      EXPECT_EQ(fast.work_bytes, sum.work_bytes);
     }
   }
 }
