@@ -9,6 +9,8 @@ namespace tapas::ctl {
 void add_status(CLI::App& app, Context& context);
 void add_solve(CLI::App& app, Context& context);
 void add_plan(CLI::App& app, Context& context);
+/// Below the verb `plan`.
+void add_plan_explain(CLI::App& plan, Context& context);
 void add_replan(CLI::App& app, Context& context);
 void add_explain(CLI::App& app, Context& context);
 void add_events(CLI::App& app, Context& context);

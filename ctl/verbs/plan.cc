@@ -193,7 +193,8 @@ void add_plan(CLI::App& app, Context& context) {
   verb->require_subcommand(1);
   verb->footer(
       "Examples:\n  tapasctl plan show\n  tapasctl plan diff 1 2\n"
-      "  tapasctl plan check plan.json --job job.json");
+      "  tapasctl plan check plan.json --job job.json\n"
+      "  tapasctl plan explain plan.json --job job.json");
   auto options = std::make_shared<PlanOptions>();
   const auto runs = [&context, options](CLI::App* choice, Result<Exit> (*action)(
                                                               const Context&, const PlanOptions&)) {
@@ -237,6 +238,7 @@ void add_plan(CLI::App& app, Context& context) {
   check->add_option("--job", options->job_file, "Job file (tapas.job/1)")->required();
   add_format_option(*check, context);
   runs(check, check_file);
+  add_plan_explain(*verb, context);
 }
 
 }  // namespace tapas::ctl

@@ -1,7 +1,5 @@
 #include "solver/cost/breakdown.h"
 
-#include "solver/cost/plan_evaluator.h"
-
 #include <algorithm>
 
 namespace tapas::solver {
@@ -147,6 +145,12 @@ ReplicaTimeline replica_timeline(const Job& job, const Plan& plan, std::uint32_t
     const StageParts parts = parts_of(evaluator, plan, replica, k, pipeline, state);
     timeline.recompute_share.push_back((parts.recompute + parts.recompute_comm) /
                                        std::max(pipeline.backward_s[k], 1e-300));
+  }
+  timeline.ends = evaluator.group_ends(plan, replica, state);
+  for (std::uint32_t r = 0; r < plan.replicas(); ++r) {
+    for (const GroupEnd& end : evaluator.group_ends(plan, r, state)) {
+      timeline.update_at_s = std::max(timeline.update_at_s, end.synchronised_s);
+    }
   }
   timeline.step_time_s = evaluator.step_time_s(plan, state);
   return timeline;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "solver/cost/pipeline.h"
+#include "solver/cost/plan_evaluator.h"
 #include "solver/model/cluster_state.h"
 #include "solver/model/job.h"
 #include "solver/model/plan.h"
@@ -59,6 +60,8 @@ struct ReplicaTimeline {
   std::uint32_t microbatches = 0;
   std::vector<Action> actions;          ///< as PipelineClock::timeline()
   std::vector<double> recompute_share;  ///< per stage: of its backward's time
+  std::vector<GroupEnd> ends;           ///< [device group]
+  double update_at_s = 0;               ///< when the updates start
   double step_time_s = 0;
 };
 [[nodiscard]] ReplicaTimeline replica_timeline(const Job& job, const Plan& plan,
