@@ -1,5 +1,7 @@
 #include "solver/topo/comm_tables.h"
 
+#include "solver/topo/link_rates.h"
+
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -11,8 +13,6 @@
 namespace tapas::solver {
 namespace {
 
-constexpr double kGiga = 1e9;
-
 std::vector<std::uint32_t> first_gpus(std::uint32_t count) {
   std::vector<std::uint32_t> gpus(count);
   std::iota(gpus.begin(), gpus.end(), 0U);
@@ -23,9 +23,7 @@ CommGraph searched(const TopoSystem& system, bool between_nodes) {
   return comm_graph(system, search_channels(system, between_nodes));
 }
 
-DevicePath device_path(const TopoSystem::Path& path) {
-  return {path.type, double{path.gbs} * kGiga};
-}
+DevicePath device_path(const TopoSystem::Path& path) { return {path.type, bytes_per_s(path.gbs)}; }
 
 /// Paths are wanted by device, the system numbers its GPUs in the file's order.
 std::vector<std::size_t> places_of_devices(const TopoSystem& system) {
@@ -70,7 +68,7 @@ void describe_nics(const NcclTopo& topo, const TopoSystem& system, TopoNode& nod
         const TopoSystem::Path& path = system.path(NodeKind::kGpu, g, NodeKind::kNet, net);
         const std::uint32_t card = topo.nics[net].device;
         double& rate = rate_of_card[card];
-        rate = std::min(rate + double{path.gbs} * kGiga, topo.devices[card].bytes_per_s);
+        rate = std::min(rate + bytes_per_s(path.gbs), topo.devices[card].bytes_per_s);
       }
     }
   }

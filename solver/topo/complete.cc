@@ -69,6 +69,7 @@ void complete_skeleton(NcclTopo& topo, const std::vector<BareDevice>& bare) {
     gpu.device = one.device;
     if (one.accelerator && gpu_count >= kGpusOfSwitchedBoard && like.nvlinks > 0) {
       gpu.links.push_back({TopoNvlink::To::kSwitch, 0, like.nvlinks});
+      gpu.nvlinks = like.nvlinks;
     }
     topo.gpus.push_back(gpu);
   }
@@ -78,8 +79,7 @@ void complete_skeleton(NcclTopo& topo, const std::vector<BareDevice>& bare) {
   const TopoGpu& first = topo.gpus.front();
   topo.completed.push_back(fmt::format(
       "{} GPUs by PCI class, as compute capability {}.{} with {} NVLinks each{}", gpu_count,
-      first.sm / 10, first.sm % 10, first.links.empty() ? 0 : first.links.front().count,
-      first.links.empty() ? "" : " to a switch"));
+      first.sm / 10, first.sm % 10, first.nvlinks, first.links.empty() ? "" : " to a switch"));
   std::size_t nic_count = 0;
   for (const BareDevice& one : bare) {
     if (one.gpu) {

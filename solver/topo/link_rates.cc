@@ -1,6 +1,10 @@
 #include "solver/topo/link_rates.h"
 
+#include <cmath>
+
 namespace tapas::solver {
+
+double bytes_per_s(float gbs) { return std::round(double{gbs} * 1e5) * 1e4; }
 
 float pci_gbs(std::string_view speed, long width) {
   struct Row {

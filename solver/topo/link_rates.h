@@ -8,6 +8,9 @@ namespace tapas::solver {
 
 constexpr float kLocalGbs = 5000;  ///< what is on one device
 
+/// Bytes/s; undoes what single precision added.
+[[nodiscard]] double bytes_per_s(float gbs);
+
 /// Speed text as in sysfs, matched by prefix; anything unknown counts as Gen3, width 0 as 16 lanes.
 [[nodiscard]] float pci_gbs(std::string_view speed, long width);
 

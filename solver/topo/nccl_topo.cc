@@ -2,6 +2,7 @@
 
 #include "solver/topo/complete.h"
 #include "solver/topo/link_rates.h"
+#include "solver/topo/oddities.h"
 
 #include <pugixml.hpp>
 
@@ -12,7 +13,6 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -262,9 +262,8 @@ class Reader {
       warn_at(node, "vendor not found: the link between NUMA nodes counts as unlimited");
     }
     cpu.to_cpu_bytes_per_s =
-        double{socket_gbs(cpu.arch, cpu.vendor, integer(node, "familyid").value_or(0),
-                          integer(node, "modelid").value_or(0))} *
-        kGiga;
+        bytes_per_s(socket_gbs(cpu.arch, cpu.vendor, integer(node, "familyid").value_or(0),
+                               integer(node, "modelid").value_or(0)));
     topo_.cpus.push_back(std::move(cpu));
     read_children(node, -1, 1);
   }
@@ -279,7 +278,7 @@ class Reader {
       } else if (parent < 0 && std::strcmp(child.name(), "nic") == 0) {
         TopoDevice device;
         device.kind = TopoKind::kVirtualNic;
-        device.bytes_per_s = double{kLocalGbs} * kGiga;
+        device.bytes_per_s = bytes_per_s(kLocalGbs);
         if (const auto at = add(child, std::move(device), parent)) {
           read_nic(child, *at);
         }
@@ -316,7 +315,7 @@ class Reader {
       complain(pci, fmt::format("link_width=\"{}\" is no number of lanes", width));
       return;
     }
-    device.bytes_per_s = double{pci_gbs(link_speed, width)} * kGiga;
+    device.bytes_per_s = bytes_per_s(pci_gbs(link_speed, width));
     for (const char* key : {"vendor", "device", "subsystem_vendor", "subsystem_device"}) {
       device.model = device.model << 16U |
                      (static_cast<std::uint64_t>(integer(pci, key).value_or(0)) & 0xFFFFU);
@@ -405,7 +404,6 @@ class Reader {
                              static_cast<double>(std::max(0L, required(c2c, "count"))) / 1000 *
                              kGiga;
     }
-    gpu.nvlink_bytes_per_s = gpu.nvlinks * double{nvlink_gbs(gpu.sm)} * kGiga;
     topo_.gpus.push_back(std::move(gpu));
   }
 
@@ -481,7 +479,7 @@ class Reader {
 
   /// The narrowest link of the tree up to the CPU.
   [[nodiscard]] double pcie_rate(std::uint32_t device) const {
-    double rate = double{kLocalGbs} * kGiga;
+    double rate = bytes_per_s(kLocalGbs);
     for (int at = static_cast<int>(device); at >= 0;
          at = topo_.devices[static_cast<std::size_t>(at)].parent) {
       rate = std::min(rate, topo_.devices[static_cast<std::size_t>(at)].bytes_per_s);
@@ -489,83 +487,14 @@ class Reader {
     return rate;
   }
 
-  /// NVLinks to GPUs that are not there, to themselves, or listed by one end only.
-  void check_links() {
-    std::map<std::uint64_t, std::set<std::uint64_t>> peers;
-    for (const TopoGpu& gpu : topo_.gpus) {
-      for (const TopoNvlink& link : gpu.links) {
-        if (link.to == TopoNvlink::To::kGpu) {
-          peers[topo_.devices[gpu.device].id].insert(link.target);
-        }
-      }
-    }
-    for (TopoGpu& gpu : topo_.gpus) {
-      const std::uint64_t own = topo_.devices[gpu.device].id;
-      for (auto link = gpu.links.begin(); link != gpu.links.end();) {
-        const bool to_gpu = link->to == TopoNvlink::To::kGpu;
-        if (to_gpu && link->target == own) {
-          warn(fmt::format("GPU {}: an NVLink leads to the GPU itself and joins nothing", gpu.dev));
-        } else if (to_gpu && gpu_ids_.count(link->target) == 0) {
-          warn(fmt::format("GPU {}: an NVLink leads to a GPU that is not in the file", gpu.dev));
-        } else if (to_gpu && peers[link->target].count(own) == 0) {
-          warn(fmt::format("GPU {}: an NVLink that its other end does not list is left out",
-                           gpu.dev));
-          gpu.nvlinks -= link->count;
-          link = gpu.links.erase(link);
-          continue;
-        }
-        ++link;
-      }
-    }
-  }
-
-  void warn_of_gpus() {
-    std::size_t without_nvlink = 0;
-    std::size_t slow = 0;
-    for (const TopoGpu& gpu : topo_.gpus) {
-      without_nvlink += gpu.nvlinks == 0 ? 1U : 0U;
-      slow += gpu.pcie_bytes_per_s < kGiga ? 1U : 0U;
-    }
-    if (slow > 0) {
-      warn(
-          fmt::format("{} GPUs behind a PCIe link below 1 GB/s: virtual bridges report no real "
-                      "speed; only traffic through the CPU is affected",
-                      slow));
-    }
-    if (without_nvlink > 0 && without_nvlink < topo_.gpus.size()) {
-      warn(
-          fmt::format("{} of {} GPUs list no NVLink beside others that do: one is broken or its "
-                      "row is missing, and all collectives crawl over PCIe",
-                      without_nvlink, topo_.gpus.size()));
-    } else if (without_nvlink > 0 && topo_.completed.empty()) {
-      warn_of_missing_switch();
-    }
-  }
-
-  /// GPUs that are sold on NVSwitch boards only, eight at a time: A100, H100 and H200 SXM, B200.
-  void warn_of_missing_switch() {
-    static const std::set<std::uint64_t> kOnBoards = {0x20B0, 0x20B2, 0x20B3, 0x2324,
-                                                      0x2330, 0x2335, 0x2901};
-    const bool board = std::any_of(topo_.gpus.begin(), topo_.gpus.end(), [this](const auto& gpu) {
-      const std::uint64_t model = topo_.devices[gpu.device].model;
-      return model >> 48U == 0x10DE && kOnBoards.count((model >> 32U) & 0xFFFFU) > 0;
-    });
-    if (board && topo_.gpus.size() > 1) {
-      warn(
-          fmt::format("NVSwitch GPU without NVLink: none of the {} GPUs lists one, so links "
-                      "between them count as PCIe; dump the file again on a healthy server",
-                      topo_.gpus.size()));
-    }
-  }
-
   void finish() {
     std::stable_sort(topo_.gpus.begin(), topo_.gpus.end(),
                      [](const TopoGpu& a, const TopoGpu& b) { return a.dev < b.dev; });
-    check_links();
+    drop_one_way_nvlinks(topo_);
     for (TopoGpu& gpu : topo_.gpus) {
       gpu.numa = topo_.cpus[topo_.devices[gpu.device].cpu].numa;
       gpu.pcie_bytes_per_s = pcie_rate(gpu.device);
-      gpu.nvlink_bytes_per_s = gpu.nvlinks * double{nvlink_gbs(gpu.sm)} * kGiga;
+      gpu.nvlink_bytes_per_s = gpu.nvlinks * bytes_per_s(nvlink_gbs(gpu.sm));
       topo_.nvswitch = topo_.nvswitch ||
                        std::any_of(gpu.links.begin(), gpu.links.end(), [](const TopoNvlink& link) {
                          return link.to == TopoNvlink::To::kSwitch;
@@ -581,12 +510,7 @@ class Reader {
     if (nets_without_dev_) {
       topo_.completed.push_back("dev of the interfaces: numbered in document order");
     }
-    if (topo_.gpus.empty()) {
-      warn("no GPU in the file: good for what is near which NUMA node only");
-    } else if (topo_.nics.empty()) {
-      warn("no NIC in the file");
-    }
-    warn_of_gpus();
+    warn_of_oddities(topo_);
   }
 
   std::string_view text_;

@@ -88,8 +88,10 @@ class TopoSystem {
 
  private:
   static std::size_t at(NodeKind kind) { return static_cast<std::size_t>(kind); }
+  static constexpr std::uint32_t kNone = ~0U;
   struct Builder;
 
+  void build(const NcclTopo& topo, const std::vector<std::uint32_t>& gpus);
   void compute_paths();
   void paths_to(NodeKind kind, std::size_t index);
   Path& mutable_path(NodeKind from, std::size_t i, NodeKind to, std::size_t j) {
