@@ -273,6 +273,21 @@ std::vector<std::string> cluster_warnings(const solver::Cluster& cluster) {
   return warnings;
 }
 
+json::Value collectives_to_json(const std::vector<solver::MeasuredCollective>& table) {
+  json::Value entries = json::Value::array();
+  for (const solver::MeasuredCollective& one : table) {
+    const char* op = one.op == solver::Collective::kAllReduce   ? "all_reduce"
+                     : one.op == solver::Collective::kAllGather ? "all_gather"
+                                                                : "reduce_scatter";
+    entries.push_back({{"op", op},
+                       {"nodes", one.nodes},
+                       {"devices", one.devices},
+                       {"bytes", one.bytes},
+                       {"seconds", one.seconds}});
+  }
+  return entries;
+}
+
 std::string catalogue_text(const Catalogue& catalogue) {
   Table table({{"NAME"},
                {"DEVICE"},

@@ -38,6 +38,9 @@ struct NewCluster {
 /// What is allowed but probably not meant, one sentence each.
 [[nodiscard]] std::vector<std::string> cluster_warnings(const solver::Cluster& cluster);
 
+/// A node type's `measured_collectives`.
+[[nodiscard]] json::Value collectives_to_json(const std::vector<solver::MeasuredCollective>& table);
+
 using Catalogue = std::vector<std::pair<std::string, solver::CatalogueDevice>>;
 [[nodiscard]] std::string catalogue_text(const Catalogue& catalogue);
 [[nodiscard]] json::Value catalogue_to_json(const Catalogue& catalogue);

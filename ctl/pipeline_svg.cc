@@ -262,8 +262,9 @@ class Picture {
             "  <line class=\"axis\" x1=\"{0:.2f}\" y1=\"{1:.1f}\" x2=\"{0:.2f}\" "
             "y2=\"{2:.1f}\"/>\n",
             x, bottom + 4, bottom + 9);
-        write("  <text class=\"soft\" x=\"{:.2f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
-              x, bottom + 23, format_seconds(std::abs(t) < step * 1e-6 ? 0 : t));
+        write("  <text class=\"soft\" x=\"{:.2f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x,
+              bottom + 23, x > kWidth - kRight - 20 ? "end" : "middle",
+              format_seconds(std::abs(t) < step * 1e-6 ? 0 : t));
       }
       if (w + 1 < windows_.size()) {
         const double x = window.x + span * scale_ + kBreak / 2;

@@ -4,6 +4,7 @@
 #include "ctl/write_file.h"
 #include "solver/model/io/catalogue.h"
 #include "solver/model/io/load.h"
+#include "solver/profile/profile.h"
 
 #include <CLI/App.hpp>
 
@@ -118,6 +119,57 @@ Result<Exit> show_cluster(const Context& context, const std::string& file) {
   return Exit::kOk;
 }
 
+struct CollectivesOptions {
+  std::string layout;
+  std::vector<std::string> files;
+  solver::profile::Options profile;
+  std::string out_file;
+};
+
+Result<Exit> read_collectives(const CollectivesOptions& options) {
+  const auto layout = solver::profile::layout_from(options.layout);
+  if (!layout) {
+    return tl::unexpected(layout.error());
+  }
+  std::vector<solver::profile::File> files;
+  for (const std::string& path : options.files) {
+    auto file = solver::profile::load_file(path);
+    if (!file) {
+      return tl::unexpected(file.error());
+    }
+    files.push_back(std::move(*file));
+  }
+  const auto table = solver::profile::read_collectives(*layout, files, options.profile);
+  if (!table) {
+    return tl::unexpected(table.error());
+  }
+  const std::string text = json::dump(collectives_to_json(*table), 1) + "\n";
+  if (options.out_file.empty()) {
+    print(text);
+  } else if (auto done = write_file(options.out_file, text); !done) {
+    return tl::unexpected(done.error());
+  }
+  say(format_count(table->size(), "measured time") +
+      " for measured_collectives of a cluster file's node type");
+  return Exit::kOk;
+}
+
+void add_collectives(CLI::App& verb, Context& context) {
+  CLI::App* read = verb.add_subcommand(
+      "collectives", "Write a node type's measured_collectives from tables of other planners");
+  read->footer(
+      "Layouts: aceso, galvatron, nnscaler, sailor, vtrain (docs/formats.md).\nExample:\n"
+      "  tapasctl cluster collectives vtrain a100_allreduce_gpu4.csv a100_allreduce_gpu8.csv -o "
+      "a100.json");
+  auto options = std::make_shared<CollectivesOptions>();
+  read->add_option("LAYOUT", options->layout, "Layout of the files")->required();
+  read->add_option("FILES", options->files, "Tables")->required();
+  read->add_option("--device", options->profile.device, "Which device of a sailor file");
+  read->add_option("-o,--output", options->out_file, "File to write; default stdout");
+  read->callback(
+      [&context, options] { context.run = [options] { return read_collectives(*options); }; });
+}
+
 void add_list(CLI::App& verb, Context& context) {
   CLI::App* list = verb.add_subcommand("list", "Devices of the catalogue");
   list->footer("Examples:\n  tapasctl cluster list\n  tapasctl cluster list 910B");
@@ -161,6 +213,7 @@ void add_cluster(CLI::App& app, Context& context) {
   verb->footer("Examples:\n  tapasctl cluster list\n  tapasctl cluster new --help");
   add_list(*verb, context);
   add_new(*verb, context);
+  add_collectives(*verb, context);
   auto file = std::make_shared<std::string>();
   CLI::App* check = verb->add_subcommand("check", "Say whether a cluster file is valid");
   check->add_option("FILE", *file, "Cluster file (tapas.cluster/1)")->required();

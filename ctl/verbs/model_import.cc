@@ -6,8 +6,11 @@
 
 #include <CLI/App.hpp>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <set>
+#include <utility>
 
 namespace tapas::ctl {
 
@@ -20,7 +23,7 @@ struct ImportOptions {
   std::string out_file;
 };
 
-/// "A100-40: micro-batch size 1 at TP 1, 2; 4 at TP 2": what the graph can be planned with.
+/// "measured on A100-40: micro-batch sizes 1, 2 at TP 1, 2, 4; 4 at TP 4", a line per device.
 std::string coverage(const solver::Graph& graph) {
   std::set<std::string> devices;
   std::set<std::uint32_t> samples;
@@ -32,26 +35,28 @@ std::string coverage(const solver::Graph& graph) {
       widths.insert(m.tp_width);
     }
   }
+  solver::Graph sized = graph;
   std::string text;
   for (const std::string& device : devices) {
-    text += "measured on " + printable(device);
-    const char* between = ": ";
+    std::vector<std::pair<std::string, std::string>> known;  // widths, sizes that have just them
     for (const std::uint32_t size : samples) {
-      solver::Graph sized;
       sized.micro_batch_size = size;
-      sized.nodes = graph.nodes;
-      std::string known;
-      for (const std::uint32_t width : widths) {
-        if (check_measured(sized, device, width)) {
-          known += (known.empty() ? "" : ", ") + std::to_string(width);
-        }
-      }
-      if (!known.empty()) {
-        text += fmt::format("{}micro-batch size {} at TP {}", between, size, known);
-        between = "; ";
+      std::vector<std::uint32_t> complete;
+      std::copy_if(
+          widths.begin(), widths.end(), std::back_inserter(complete),
+          [&](std::uint32_t width) { return check_measured(sized, device, width).has_value(); });
+      const std::string list = fmt::format("{}", fmt::join(complete, ", "));
+      if (!known.empty() && known.back().first == list) {
+        known.back().second += ", " + std::to_string(size);
+      } else if (!list.empty()) {
+        known.emplace_back(list, std::to_string(size));
       }
     }
-    text += "\n";
+    std::string line;
+    for (const auto& [tp, sizes] : known) {
+      line += fmt::format("{}{} at TP {}", line.empty() ? "micro-batch sizes " : "; ", sizes, tp);
+    }
+    text += "measured on " + printable(device) + ": " + line + "\n";
   }
   return text;
 }

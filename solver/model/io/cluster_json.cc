@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kMaxTypes = 64;
 constexpr std::size_t kMaxNodes = 100'000;
+constexpr std::size_t kMaxCollectives = 100'000;
 constexpr double kMaxLatency = 1.0;
 
 template <typename T>
@@ -68,6 +69,24 @@ Result<void> apply_topo(const std::string& path, NodeType& type) {
   return {};
 }
 
+MeasuredCollective read_collective(const json::Value& value, const std::string& where,
+                                   json::ObjectReader& parent) {
+  json::ObjectReader in(value, where);
+  MeasuredCollective one;
+  const std::string op = in.word("op", {"all_reduce", "all_gather", "reduce_scatter"});
+  one.op = op == "all_gather"       ? Collective::kAllGather
+           : op == "reduce_scatter" ? Collective::kReduceScatter
+                                    : Collective::kAllReduce;
+  one.nodes = u32_or(in, "nodes", 1, 1, static_cast<std::int64_t>(kMaxNodes));
+  one.devices = u32(in, "devices", 2, 1 << 20);
+  one.bytes = in.number("bytes", 1, kMaxAmount);
+  one.seconds = in.number("seconds", 1e-12, kMaxAmount);
+  if (const auto done = in.finish(); !done) {
+    parent.absorb(done.error());
+  }
+  return one;
+}
+
 void read_node_type(const json::Value& value, const std::string& where, const std::string& folder,
                     Cluster& cluster, json::ObjectReader& parent) {
   json::ObjectReader in(value, where);
@@ -86,11 +105,19 @@ void read_node_type(const json::Value& value, const std::string& where, const st
   } else {
     read_links(in, type);
   }
+  std::vector<MeasuredCollective> measured;
+  if (in.has("measured_collectives")) {
+    const json::Value& entries = in.array("measured_collectives", kMaxCollectives);
+    for (std::size_t i = 0; i < entries.size() && in.ok(); ++i) {
+      measured.push_back(read_collective(entries[i], in.child("measured_collectives", i), in));
+    }
+  }
   if (const auto done = in.finish(); !done) {
     parent.absorb(done.error());
     return;
   }
   type.comm = comm_table(type);
+  type.comm.measured = std::move(measured);
   cluster.node_types.push_back(std::move(type));
 }
 

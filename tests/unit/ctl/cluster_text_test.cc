@@ -96,6 +96,26 @@ TEST(ClusterFile, MayNameADeviceOfTheCatalogue) {
   EXPECT_FALSE(solver::cluster_from_json(value, "."));
 }
 
+TEST(ClusterFile, TakesMeasuredCollectives) {
+  NewCluster made;
+  made.groups = {{device("A800"), 2}};
+  json::Value value = cluster_to_json(made);
+  const std::vector<solver::MeasuredCollective> table = {
+      {solver::Collective::kAllReduce, 1, 8, 1e6, 5e-5},
+      {solver::Collective::kReduceScatter, 2, 16, 1e8, 5e-3}};
+  value["node_types"][0]["measured_collectives"] = collectives_to_json(table);
+  const auto cluster = solver::cluster_from_json(value, ".");
+  ASSERT_TRUE(cluster) << cluster.error().message;
+  const auto& read = cluster->node_types[0].comm.measured;
+  ASSERT_EQ(read.size(), 2U);
+  EXPECT_EQ(read[1].op, solver::Collective::kReduceScatter);
+  EXPECT_EQ(read[1].devices, 16U);
+  EXPECT_EQ(read[0].seconds, 5e-5);
+  value["node_types"][0]["measured_collectives"][1]["op"] = "gossip";
+  EXPECT_TRUE(has(solver::cluster_from_json(value, ".").error().message,
+                  "cluster.node_types[0].measured_collectives[1]"));
+}
+
 TEST(ClusterWarnings, SayWhatIsProbablyNotMeant) {
   NewCluster made;
   made.groups = {{device("A800"), 100}, {device("910B"), 2}};
