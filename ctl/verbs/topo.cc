@@ -2,6 +2,7 @@
 #include "ctl/verbs.h"
 #include "solver/cost/collectives.h"
 #include "solver/topo/comm_tables.h"
+#include "solver/topo/oddities.h"
 
 #include <CLI/App.hpp>
 
@@ -333,6 +334,7 @@ Result<Exit> show(const std::string& file, bool as_json) {
   if (!topo) {
     return tl::unexpected(topo.error());
   }
+  solver::leave_out_virtual_nics(*topo);
   const Shown shown(std::move(*topo));
   for (const std::string& warning : shown.topo.warnings) {
     say("tapasctl: " + printable(warning));

@@ -11,9 +11,10 @@ namespace {
 constexpr int kStepsSameChannels = 1 << 8;
 constexpr int kSteps = 1 << 14;
 constexpr std::int64_t kStepsInAll = 1 << 19;
-/// Ours, on everything, times the GPUs and interfaces that a step looks at: no server of the
-/// reference answers needs half of it, even without pruning.
-constexpr std::uint64_t kWorkLimit = 1ULL << 26U;
+/// Ours, on everything, in GPUs and interfaces that steps look at: no server of the reference
+/// answers needs half of it, or of the second without pruning. About 0.15 s of a core.
+constexpr std::uint64_t kWorkLimit = 1ULL << 25U;
+constexpr std::uint64_t kWorkLimitUnpruned = 1ULL << 27U;
 constexpr int kMaxSwitchHeads = 32;
 
 constexpr float kIntra[] = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
@@ -57,7 +58,8 @@ ChannelSearch::ChannelSearch(const TopoSystem& system, bool between_nodes, Searc
   }
   rank_peers();
   measure();
-  most_steps_ = kWorkLimit / (used_.size() + net_left_.size() + 1);
+  most_steps_ = (effort == SearchEffort::kPruned ? kWorkLimit : kWorkLimitUnpruned) /
+                (used_.size() + net_left_.size() + 1);
 }
 
 /// The most that one channel can get, and that a GPU has.

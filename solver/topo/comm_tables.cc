@@ -1,6 +1,7 @@
 #include "solver/topo/comm_tables.h"
 
 #include "solver/topo/link_rates.h"
+#include "solver/topo/oddities.h"
 
 #include <algorithm>
 #include <array>
@@ -184,7 +185,7 @@ Result<TopoNode> load_topo_node(const std::string& path) {
   if (known != kept.end()) {
     return known->second;
   }
-  const auto topo = parse_nccl_topo(*text, path);
+  auto topo = parse_nccl_topo(*text, path);
   if (!topo) {
     return tl::unexpected<Error>(topo.error());
   }
@@ -194,6 +195,7 @@ Result<TopoNode> load_topo_node(const std::string& path) {
                 "topology from a running job with NCCL_TOPO_DUMP_FILE",
                 path);
   }
+  leave_out_virtual_nics(*topo);
   if (kept.size() == kKept) {
     kept.pop_front();
   }

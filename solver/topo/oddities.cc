@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
 
 namespace tapas::solver {
 namespace {
@@ -101,6 +103,24 @@ void drop_one_way_nvlinks(NcclTopo& topo) {
     topo.warnings.push_back(
         fmt::format("GPU {}: NVLinks that their other end does not list are left out", gpu.dev));
   }
+}
+
+void leave_out_virtual_nics(NcclTopo& topo) {
+  const auto is_virtual = [&topo](const TopoNic& nic) {
+    return topo.devices[nic.device].kind == TopoKind::kVirtualNic;
+  };
+  const auto first = std::stable_partition(topo.nics.begin(), topo.nics.end(),
+                                           [&](const TopoNic& nic) { return !is_virtual(nic); });
+  if (first == topo.nics.begin() || first == topo.nics.end()) {
+    return;
+  }
+  std::set<std::pair<std::string, int>> names;
+  for (auto nic = first; nic != topo.nics.end(); ++nic) {
+    names.emplace(nic->name, nic->dev);
+  }
+  topo.nics.erase(first, topo.nics.end());
+  topo.warnings.push_back(
+      fmt::format("{} interfaces without a PCI device are left out as virtual", names.size()));
 }
 
 void warn_of_oddities(NcclTopo& topo) {

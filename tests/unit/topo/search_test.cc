@@ -1,5 +1,6 @@
 #include "nccl_answers.h"
 #include "solver/topo/comm_tables.h"
+#include "solver/topo/oddities.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -389,6 +390,13 @@ NcclTopo own_example() {
   return topo.value_or(NcclTopo());
 }
 
+std::string write_topo(const std::string& name, const std::string& inside) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("tapas_" + name + "_" + std::to_string(::getpid()) + ".xml");
+  std::ofstream(path) << "<system version=\"1\">" << inside << "</system>";
+  return path;
+}
+
 TEST(CommTables, DescribeTheA800Example) {
   const TopoNode node = describe_node(own_example());
   EXPECT_EQ(node.devices, 8U);
@@ -433,11 +441,26 @@ TEST(CommTables, SlowARunningGroupToItsWorstChannel) {
   EXPECT_EQ(running_graph(healthy, dead, 8, true).ring.channels, 0U);
 }
 
+TEST(CommTables, LeaveOutVirtualInterfaces) {
+  const std::string path = write_topo(
+      "virtual", cpu(0, gpu(0) + nic(0, 10) + "<nic>" + net(1, 100) + net(2, 100) + "</nic>") +
+                     cpu(1, "<nic>" + net(1, 100) + "</nic>"));
+  const auto node = load_topo_node(path);
+  const auto again = load_topo_node(path);
+  std::filesystem::remove(path);
+  ASSERT_TRUE(node) << node.error().message;
+  EXPECT_EQ(node->nics, 1U);
+  EXPECT_DOUBLE_EQ(node->nic_bytes_per_s, 1.25e9);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->nics, 1U);
+  // Where there is nothing else they are what there is.
+  NcclTopo only = server(cpu(0, gpu(0) + "<nic>" + net(1, 100) + "</nic>"));
+  leave_out_virtual_nics(only);
+  EXPECT_EQ(describe_node(only).nics, 1U);
+}
+
 TEST(CommTables, RefuseFilesWithoutGpus) {
-  const auto path = std::filesystem::temp_directory_path() /
-                    ("tapas_no_gpu_" + std::to_string(::getpid()) + ".xml");
-  std::ofstream(path)
-      << "<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0\"/></cpu></system>";
+  const std::string path = write_topo("no_gpu", "<cpu numaid=\"0\"><pci busid=\"0\"/></cpu>");
   const auto node = load_topo_node(path);
   std::filesystem::remove(path);
   ASSERT_FALSE(node);
