@@ -16,12 +16,21 @@ add_library(
   replan/micro_replan.cc
   replan/row_repair.cc
   search/anneal.cc
+  search/branch.cc
   search/device_order.cc
+  search/document_search.cc
   search/explain.cc
+  search/fleet.cc
+  search/found.cc
+  search/interleave.cc
   search/naive.cc
   search/place.cc
+  search/reach.cc
+  search/row.cc
+  search/row_time.cc
   search/remedies.cc
   search/shapes.cc
   search/solve.cc
-  search/split.cc)
+  search/split.cc
+  search/step_search.cc)
 target_link_libraries(tapas_solver PUBLIC tapas_model PRIVATE tapas_hot)

@@ -3,6 +3,7 @@
 #include "solver/cost/layer_table.h"
 
 #include <algorithm>
+#include <map>
 
 namespace tapas::solver {
 
@@ -37,20 +38,27 @@ StepTail DocumentModel::step_tail(const Ring& /*ring*/, const Sharding& sharding
 
 double document_objective(const Job& job, const Plan& plan) {
   const DocumentModel model(job);
-  const std::uint32_t node_type = job.cluster.nodes[plan.placement[0][0].node.value()].type;
-  const Sharding sharding{node_type, plan.tp_width.front(), plan.sp_width > 1};
-  const LayerTable table(job, model, sharding);
-  double communication =
-      model.step_tail({}, sharding).per_param_s * table.sum({0, table.layers()}).params;
-  if (plan.stages() > 1) {
-    communication +=
-        2 * model.hop({}, sharding, table.cut_bytes(plan.pp_splits[1]), plan.stages()).busy_s;
+  std::map<Sharding, LayerTable> tables;
+  const auto all = static_cast<std::uint32_t>(plan.pp_splits.size());
+  double tp_comm = 0;
+  double pp_comm = 0;
+  for (std::uint32_t k = 0; k < all; ++k) {
+    const LayerRange range = stage_layers(plan, 0, k, job.graph.layer_count());
+    const NodeId node = plan.placement[0][k % plan.stages()].node;
+    const Sharding sharding{job.cluster.nodes[node.value()].type, plan.tp_width[range.first],
+                            plan.sp_width > 1};
+    const LayerTable& table = tables.try_emplace(sharding, job, model, sharding).first->second;
+    tp_comm += model.step_tail({}, sharding).sync_s(table.sum(range).params);
+    if (k + 1 < all) {
+      pp_comm = std::max(
+          pp_comm, 2 * model.hop({}, sharding, table.cut_bytes(range.last), plan.stages()).busy_s);
+    }
   }
   const Prediction& p = plan.predicted;
   const ObjectiveWeights& weights = job.search.weights;
   return weights.memory_per_byte *
              *std::max_element(p.stage_memory_bytes.begin(), p.stage_memory_bytes.end()) +
-         weights.communication_per_s * communication +
+         weights.communication_per_s * (tp_comm + pp_comm) +
          weights.stage_time_per_s * *std::max_element(p.stage_time_s.begin(), p.stage_time_s.end());
 }
 

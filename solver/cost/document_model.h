@@ -21,7 +21,7 @@ class DocumentModel final : public CostModel {
 };
 
 /// l1 max(mem_stage) + l2 total_comm + l3 max(stage_time) of a plan that this model predicted;
-/// total_comm is tp_comm of all layers and pp_comm of one microbatch, in seconds.
+/// total_comm is tp_comm of all layers and pp_comm of one microbatch over the largest cut, seconds.
 [[nodiscard]] double document_objective(const Job& job, const Plan& plan);
 
 }  // namespace tapas::solver

@@ -46,12 +46,15 @@ class Cover {
   /// Cost of covering `need` with items k.. when layers could be split.
   [[nodiscard]] double bound(std::size_t k, double need) const {
     double seconds = 0;
-    for (; k < items_.size() && need > 0; ++k) {
-      const double take = std::min<double>(items_[k].available, need / items_[k].bytes);
-      seconds += take * items_[k].seconds;
-      need -= take * items_[k].bytes;
+    for (; k < items_.size(); ++k) {
+      const double most = items_[k].available * items_[k].bytes;
+      if (need <= most) {
+        return seconds + std::max(need, 0.0) / items_[k].bytes * items_[k].seconds;
+      }
+      seconds += items_[k].available * items_[k].seconds;
+      need -= most;
     }
-    return need > 0 ? std::numeric_limits<double>::infinity() : seconds;
+    return std::numeric_limits<double>::infinity();
   }
 
   void search(std::size_t k, double need, double flops, double seconds) {

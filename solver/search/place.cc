@@ -77,32 +77,97 @@ class FreeNodes {
   std::vector<bool> taken_;
 };
 
-}  // namespace
+/// Free runs of devices, node after node of a pool.
+class FreeDevices {
+ public:
+  FreeDevices(const Cluster& cluster, const Pool& pool)
+      : pool_(pool),
+        devices_(cluster.node_types[pool.node_type].devices),
+        taken_(pool.nodes.size() * devices_, false),
+        free_(pool.nodes.size(), devices_) {}
 
-std::vector<std::vector<Position>> place(const Cluster& cluster, const Pool& pool,
-                                         const Shape& shape, Layout layout) {
-  const std::uint16_t width = shape.sharding.width;
-  const std::uint32_t groups = cluster.node_types[pool.node_type].devices / width;
-  std::vector<std::vector<Position>> placement(shape.replicas, std::vector<Position>(shape.stages));
-  const std::uint32_t nodes_per_ring = (shape.replicas + groups - 1) / groups;
-  if (layout == Layout::kReplicasTogether && nodes_per_ring * shape.stages <= pool.nodes.size()) {
-    FreeNodes free(cluster, pool);
-    for (std::uint32_t s = 0; s < shape.stages; ++s) {
-      const std::vector<NodeId> nodes = free.take(nodes_per_ring);
-      for (std::uint32_t r = 0; r < shape.replicas; ++r) {
-        placement[r][s] = group_in(pool, nodes[r / groups], r % groups, width);
+  /// The first free run that starts at a multiple of the width; false when there is none.
+  bool take(std::uint16_t width, Position& position) {
+    while (first_ < free_.size() && free_[first_] == 0) {
+      ++first_;
+    }
+    for (std::size_t n = first_; n < free_.size(); ++n) {
+      for (std::uint32_t at = 0; free_[n] >= width && at + width <= devices_; at += width) {
+        const auto begin = taken_.begin() + static_cast<std::ptrdiff_t>(n * devices_ + at);
+        if (std::find(begin, begin + width, true) == begin + width) {
+          std::fill(begin, begin + width, true);
+          free_[n] -= width;
+          position = group_in(pool_, pool_.nodes[n], at / width, width);
+          return true;
+        }
       }
     }
+    return false;
+  }
+
+ private:
+  const Pool& pool_;
+  std::uint32_t devices_;
+  std::vector<bool> taken_;
+  std::vector<std::uint32_t> free_;
+  std::size_t first_ = 0;  ///< all nodes before are full
+};
+
+/// Rings of equal groups under as few switches as can be.
+bool place_rings(const Cluster& cluster, const Pool& pool, std::uint16_t width,
+                 std::vector<std::vector<Position>>& placement) {
+  const auto replicas = static_cast<std::uint32_t>(placement.size());
+  const auto stages = static_cast<std::uint32_t>(placement.front().size());
+  const std::uint32_t groups = cluster.node_types[pool.node_type].devices / width;
+  const std::uint32_t nodes_per_ring = (replicas + groups - 1) / groups;
+  if (std::size_t{nodes_per_ring} * stages > pool.nodes.size()) {
+    return false;
+  }
+  FreeNodes free(cluster, pool);
+  for (std::uint32_t s = 0; s < stages; ++s) {
+    const std::vector<NodeId> nodes = free.take(nodes_per_ring);
+    for (std::uint32_t r = 0; r < replicas; ++r) {
+      placement[r][s] = group_in(pool, nodes[r / groups], r % groups, width);
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<std::vector<Position>> place(const Cluster& cluster, const std::vector<Pool>& pools,
+                                         const std::vector<PlacedGroup>& row,
+                                         std::uint32_t replicas, Layout layout) {
+  const auto stages = static_cast<std::uint32_t>(row.size());
+  std::vector<std::vector<Position>> placement(replicas, std::vector<Position>(stages));
+  const bool alike = std::all_of(row.begin(), row.end(), [&](const PlacedGroup& group) {
+    return group.pool == row.front().pool && group.width == row.front().width;
+  });
+  const Pool& pool = pools[row.front().pool];
+  if (layout == Layout::kReplicasTogether && alike &&
+      place_rings(cluster, pool, row.front().width, placement)) {
     return placement;
   }
-  const std::uint32_t block =
-      layout == Layout::kStagesTogether ? std::min(groups, shape.replicas) : shape.replicas;
-  std::uint32_t slot = 0;
-  for (std::uint32_t first = 0; first < shape.replicas; first += block) {
-    const std::uint32_t last = std::min(first + block, shape.replicas);
-    for (std::uint32_t s = 0; s < shape.stages; ++s) {
-      for (std::uint32_t r = first; r < last; ++r, ++slot) {
-        placement[r][s] = group_in(pool, pool.nodes[slot / groups], slot % groups, width);
+  std::uint32_t block = replicas;
+  if (layout == Layout::kRowsTogether) {
+    block = 1;
+  } else if (layout == Layout::kStagesTogether) {
+    for (const PlacedGroup& group : row) {
+      const NodeType& type = cluster.node_types[pools[group.pool].node_type];
+      block = std::min(block, type.devices / group.width);
+    }
+  }
+  std::vector<FreeDevices> free;
+  for (const Pool& each : pools) {
+    free.emplace_back(cluster, each);
+  }
+  for (std::uint32_t first = 0; first < replicas; first += block) {
+    const std::uint32_t last = std::min(first + block, replicas);
+    for (std::uint32_t s = 0; s < stages; ++s) {
+      for (std::uint32_t r = first; r < last; ++r) {
+        if (!free[row[s].pool].take(row[s].width, placement[r][s])) {
+          return {};
+        }
       }
     }
   }

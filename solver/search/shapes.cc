@@ -6,10 +6,11 @@
 #include <iterator>
 #include <string>
 #include <tuple>
+#include <utility>
 
 namespace tapas::solver {
 
-Pool usable_nodes(const Cluster& cluster) {
+std::vector<Pool> usable_pools(const Cluster& cluster) {
   std::vector<double> peak(cluster.node_types.size(), 0);
   for (const Node& node : cluster.nodes) {
     const NodeType& type = cluster.node_types[node.type];
@@ -17,22 +18,36 @@ Pool usable_nodes(const Cluster& cluster) {
                                   : cluster.device_types[type.device_type].peak_flops *
                                         static_cast<double>(type.devices);
   }
-  Pool pool;
-  pool.node_type =
-      static_cast<std::uint32_t>(std::max_element(peak.begin(), peak.end()) - peak.begin());
-  for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) {
-    if (!cluster.nodes[n].spare && cluster.nodes[n].type == pool.node_type) {
-      pool.nodes.emplace_back(n);
+  std::vector<Pool> pools;
+  for (std::uint32_t t = 0; t < cluster.node_types.size(); ++t) {
+    Pool pool;
+    pool.node_type = t;
+    for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) {
+      if (!cluster.nodes[n].spare && cluster.nodes[n].type == t) {
+        pool.nodes.emplace_back(n);
+      }
     }
+    if (pool.nodes.empty()) {
+      continue;
+    }
+    std::stable_sort(pool.nodes.begin(), pool.nodes.end(), [&](NodeId a, NodeId b) {
+      const Node& x = cluster.nodes[a.value()];
+      const Node& y = cluster.nodes[b.value()];
+      return std::tie(x.pod, x.tor) < std::tie(y.pod, y.tor);
+    });
+    const NodeType& type = cluster.node_types[t];
+    pool.device_order = device_order(comm_table(type), type.devices);
+    pools.push_back(std::move(pool));
   }
-  std::stable_sort(pool.nodes.begin(), pool.nodes.end(), [&](NodeId a, NodeId b) {
-    const Node& x = cluster.nodes[a.value()];
-    const Node& y = cluster.nodes[b.value()];
-    return std::tie(x.pod, x.tor) < std::tie(y.pod, y.tor);
+  std::stable_sort(pools.begin(), pools.end(), [&](const Pool& a, const Pool& b) {
+    return peak[a.node_type] > peak[b.node_type];
   });
-  const NodeType& type = cluster.node_types[pool.node_type];
-  pool.device_order = device_order(comm_table(type), type.devices);
-  return pool;
+  return pools;
+}
+
+Pool usable_nodes(const Cluster& cluster) {
+  std::vector<Pool> pools = usable_pools(cluster);
+  return pools.empty() ? Pool{} : std::move(pools.front());
 }
 
 std::vector<std::uint32_t> list_widths(const Job& job, const Pool& pool) {
@@ -59,9 +74,6 @@ std::vector<Shape> list_shapes(const Job& job, const Pool& pool) {
     return !check_measured(job.graph, device, width).has_value();
   });
   const std::uint32_t total = job.total_microbatches();
-  const auto largest_share = [&](std::uint32_t replicas) {
-    return (total + replicas - 1) / replicas;
-  };
   std::vector<Shape> shapes;
   for (const std::uint32_t width : widths) {
     const std::uint32_t slots = nodes * (devices / width);
@@ -70,12 +82,7 @@ std::vector<Shape> list_shapes(const Job& job, const Pool& pool) {
     for (std::uint32_t stages = job.search.min_stages; stages <= most_stages; ++stages) {
       const std::uint32_t most = std::min(slots / stages, total);
       for (std::uint32_t replicas = most; replicas >= 1; --replicas) {
-        const std::uint32_t share = largest_share(replicas);
-        const bool largest = replicas == most || largest_share(replicas + 1) != share;
-        const bool smallest = replicas == 1 || largest_share(replicas - 1) != share;
-        if (!largest && !smallest) {
-          continue;
-        }
+        const std::uint32_t share = (total + replicas - 1) / replicas;
         for (const bool sequence_parallel : {false, true}) {
           if (!sequence_parallel || width > 1) {
             shapes.push_back(

@@ -1,147 +1,169 @@
 #include "solver/search/split.h"
 
+#include "every_plan.h"
 #include "jobs.h"
 #include "solver/cost/cost_model.h"
+#include "solver/search/found.h"
+#include "solver/search/reach.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <limits>
-#include <memory>
 
 namespace tapas::solver {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-struct Case {
-  Job job;
-  std::unique_ptr<const CostModel> model;
-  std::unique_ptr<LayerTable> table;
-  SplitProblem problem;
-};
-
-Case random_case(std::uint64_t seed) {
-  testing::Draw draw(seed);
-  Case c{testing::uneven_job(seed, draw.between(4U, 10U), 2, 8, 64), nullptr, nullptr, {}};
-  c.model = make_cost_model(c.job);
-  c.table = std::make_unique<LayerTable>(c.job, *c.model, Sharding{0, 2, false});
-  SplitProblem& p = c.problem;
-  p.table = c.table.get();
-  p.schedule = seed % 4 == 0 ? Schedule::kGpipe : Schedule::k1f1b;
-  p.stages = draw.between(1U, std::min(5U, c.table->layers()));
-  p.microbatches = draw.between(1U, 12U);
-  p.groups_per_node = draw.between(1U, 4U);
-  p.near_s = draw.between(0.0, 0.002);
-  p.far_s = p.near_s + draw.between(0.0, 0.01);
-  p.tail = {draw.between(0.0, 0.01), draw.between(0.0, 1e-10)};
-  p.rule = memory_rule(c.job, 0, 4);
-  p.rule.recompute_ratio = 0.25;
-  const double whole = stage_memory_bytes(*c.table, p.rule, {0, c.table->layers()},
-                                          in_flight(p.schedule, p.stages, 0, p.microbatches),
-                                          std::vector<bool>(c.table->layers(), false));
-  p.rule.capacity_bytes = whole * draw.between(0.2, 1.2);
-  return c;
-}
-
-/// Delays of the best placement there can be: a node takes groups_per_node stages in a row.
-std::vector<double> best_delays(const SplitProblem& p) {
-  std::vector<double> delays;
-  for (std::uint32_t s = 0; s + 1 < p.stages; ++s) {
-    delays.push_back((s + 1) % p.groups_per_node == 0 ? p.far_s : p.near_s);
-  }
-  return delays;
-}
-
-TEST(BottleneckSplit, IsNeverAboveTheExactTimeOfAnyCut) {
-  int feasible = 0;
-  double worst_slack = 0;
-  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
-    const Case c = random_case(seed);
-    const auto bound = bottleneck_split(c.problem, kInfinity);
-    double best = kInfinity;
-    testing::for_each_cut(c.table->layers(), c.problem.stages, [&](const auto& cuts) {
-      best = std::min(best, split_time_s(c.problem, cuts, best_delays(c.problem)));
-    });
-    ASSERT_EQ(bound.has_value(), best < kInfinity) << "seed " << seed;
-    if (bound) {
-      ++feasible;
-      EXPECT_LE(bound->value, best * (1 + 1e-12)) << "seed " << seed;
-      worst_slack = std::max(worst_slack, best / bound->value - 1);
-      EXPECT_LT(split_time_s(c.problem, bound->cuts, best_delays(c.problem)), kInfinity);
-    }
-  }
-  EXPECT_GT(feasible, 60);
-  EXPECT_LT(worst_slack, 0.35) << "the bound says something";
-}
-
-TEST(BottleneckSplit, IsExactForEqualStages) {
-  const Job job = testing::small_job(14, 2, 8, 64);
-  const auto model = make_cost_model(job);
-  const LayerTable table(job, *model, {0, 1, false});
-  SplitProblem p;
-  p.table = &table;
-  p.rule = memory_rule(job, 0, 4);
-  p.microbatches = 16;
-  p.stages = 4;
-  const auto bound = bottleneck_split(p, kInfinity);
-  ASSERT_TRUE(bound);
-  Split split = *bound;
-  polish(p, std::vector<double>(3, 0), split);
-  EXPECT_NEAR(split.value, bound->value, 0.01 * split.value);
-}
-
-TEST(BottleneckSplit, FindsNothingBelowTheCutoff) {
-  const Case c = random_case(9);
-  const auto bound = bottleneck_split(c.problem, kInfinity);
-  ASSERT_TRUE(bound);
-  EXPECT_FALSE(bottleneck_split(c.problem, bound->value));
-  const auto again = bottleneck_split(c.problem, bound->value * (1 + 1e-9));
-  ASSERT_TRUE(again);
-  EXPECT_EQ(again->cuts, bound->cuts);
-}
-
-TEST(BalancedSplit, EqualsAllCuts) {
+TEST(LeanestSplit, EqualsAllCuts) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
-    const Case c = random_case(seed);
+    testing::Draw draw(seed);
+    const Job job = testing::uneven_job(seed, draw.between(4U, 9U), 2, 8, 64);
+    const auto model = make_cost_model(job);
+    const LayerTable table(job, *model, Sharding{0, 2, false});
+    SplitProblem p;
+    p.table = &table;
+    p.rule = memory_rule(job, 0, 4);
+    p.rule.recompute_ratio = 0.25;
+    p.stages = draw.between(1U, 4U);
+    p.microbatches = draw.between(1U, 12U);
     double best = kInfinity;
-    testing::for_each_cut(c.table->layers(), c.problem.stages, [&](const auto& cuts) {
-      double longest = 0;
-      for (std::uint32_t s = 0; s < c.problem.stages; ++s) {
-        const LayerRange range{cuts[s], s + 1 < c.problem.stages ? cuts[s + 1] : c.table->layers()};
-        const auto stage = fit(c.problem, s, range);
-        longest = std::max(longest, stage ? stage->total_s() : kInfinity);
+    testing::for_each_cut(table.layers(), p.stages, [&](const auto& cuts) {
+      double most = 0;
+      for (std::uint32_t s = 0; s < p.stages; ++s) {
+        const LayerRange range{cuts[s], s + 1 < p.stages ? cuts[s + 1] : table.layers()};
+        most =
+            std::max(most, least_memory_bytes(table, p.rule, range,
+                                              in_flight(p.schedule, p.stages, s, p.microbatches)));
       }
-      best = std::min(best, longest);
+      best = std::min(best, most);
     });
-    const auto split = balanced_split(c.problem);
-    ASSERT_EQ(split.has_value(), best < kInfinity) << "seed " << seed;
-    if (split) {
-      EXPECT_NEAR(split->value, best, 1e-9 * best) << "seed " << seed;
+    const auto split = leanest_split(p, kInfinity);
+    ASSERT_TRUE(split) << "seed " << seed;
+    EXPECT_NEAR(split->value, best, 1e-9 * best) << "seed " << seed;
+    EXPECT_FALSE(leanest_split(p, split->value));
+  }
+}
+
+/// Rows of one kind of a random job, in problems of their own.
+template <typename Visit>
+void for_each_problem(std::uint64_t seed, const Visit& visit) {
+  const Job job = testing::random_small_job(seed);
+  const Fleet fleet(job);
+  for (const auto& [sharding, table] : fleet.sizes().front()->tables) {
+    for (std::uint32_t stages = 1; stages <= std::min(3U, table->layers()); ++stages) {
+      const std::uint32_t replicas =
+          std::min(fleet.slots(sharding) / stages, job.total_microbatches());
+      if (replicas > 0) {
+        visit(fleet, Spec{0, false, sharding, replicas, stages, 1});
+      }
     }
   }
 }
 
-TEST(Polish, ComesCloseToTheBestOfAllCuts) {
-  int cases = 0;
-  int optimal = 0;
+/// The largest bound of the row's stages, by the least that is before each.
+double largest_bound_s(RowCosts& costs, const Row& row) {
+  double worst = 0;
+  for (std::uint32_t s = 0; s < row.stages(); ++s) {
+    const LayerRange range = row.range(s, costs.problem().layers());
+    worst = std::max(worst, costs.bound_s(row.kinds[s], row.stages() - 1 - s, range,
+                                          costs.least_before(range.first, s)));
+  }
+  return worst;
+}
+
+TEST(ReachAlike, HoldsAtTheLeastLargestBoundOfAllCuts) {
+  int problems = 0;
   for (std::uint64_t seed = 1; seed <= 150; ++seed) {
-    const Case c = random_case(seed);
-    auto split = bottleneck_split(c.problem, kInfinity);
-    if (!split) {
+    for_each_problem(seed, [&](const Fleet& fleet, const Spec& spec) {
+      Bench bench(fleet, spec);
+      double best = kInfinity;
+      testing::for_each_cut(bench.problem.layers(), spec.stages, [&](const auto& cuts) {
+        const Row row{cuts, std::vector<std::uint32_t>(spec.stages, 0)};
+        const double bound = largest_bound_s(bench.costs, row);
+        best = std::min(best, bound);
+        const double step = bench.times.best_step_s(row);
+        EXPECT_GE(step * (1 + 1e-12), bench.times.least_step_s(row)) << "seed " << seed;
+        if (step < kInfinity) {
+          EXPECT_GE(step * (1 + 1e-12), bound) << "seed " << seed;
+        }
+      });
+      if (best == kInfinity) {
+        EXPECT_FALSE(reach_alike(bench.costs, 0, spec.stages, 1e300));
+        return;
+      }
+      ++problems;
+      const auto row = reach_alike(bench.costs, 0, spec.stages, best * (1 + 1e-12));
+      ASSERT_TRUE(row) << "seed " << seed;
+      EXPECT_LE(largest_bound_s(bench.costs, *row), best * (1 + 1e-11));
+      EXPECT_FALSE(reach_alike(bench.costs, 0, spec.stages, best * (1 - 1e-9))) << "seed " << seed;
+      // The search over rows that may mix kinds leaves the links before a stage out.
+      const ReachMixed mixed(bench.costs, spec.stages, best * (1 + 1e-12));
+      EXPECT_TRUE(mixed.row(spec.stages)) << "seed " << seed;
+    });
+  }
+  EXPECT_GT(problems, 300);
+}
+
+TEST(SplitAlike, KeepsTheRecomputationLimitAndIsLeast) {
+  for (std::uint64_t seed = 1; seed <= 80; ++seed) {
+    for_each_problem(seed, [&](const Fleet& fleet, const Spec& spec) {
+      Bench bench(fleet, spec);
+      const auto value = [&](const Row& row) {
+        double worst = 0;
+        for (std::uint32_t s = 0; s < row.stages(); ++s) {
+          const LayerRange range = row.range(s, bench.problem.layers());
+          worst =
+              std::max(worst, bench.costs.exact_bound_s(0, row.stages() - 1 - s, range,
+                                                        bench.costs.least_before(range.first, s)));
+        }
+        return worst;
+      };
+      double best = kInfinity;
+      testing::for_each_cut(bench.problem.layers(), spec.stages, [&](const auto& cuts) {
+        best = std::min(best, value({cuts, std::vector<std::uint32_t>(spec.stages, 0)}));
+      });
+      const auto row = split_alike(bench.costs, 0, spec.stages, kInfinity);
+      ASSERT_EQ(row.has_value(), best < kInfinity) << "seed " << seed;
+      if (row) {
+        EXPECT_DOUBLE_EQ(value(*row), best) << "seed " << seed;
+      }
+    });
+  }
+}
+
+TEST(MixedBound, IsBelowEveryRow) {
+  int rows = 0;
+  for (std::uint64_t seed = 1; seed <= 120; ++seed) {
+    Job job = testing::random_small_job(seed);
+    job.search.stage_widths = true;
+    const Fleet fleet(job);
+    if (!fleet.mixes()) {
       continue;
     }
-    const std::vector<double> delays = best_delays(c.problem);
-    polish(c.problem, delays, *split);
-    double best = kInfinity;
-    testing::for_each_cut(c.table->layers(), c.problem.stages, [&](const auto& cuts) {
-      best = std::min(best, split_time_s(c.problem, cuts, delays));
-    });
-    ++cases;
-    optimal += split->value <= best * (1 + 1e-9) ? 1 : 0;
-    EXPECT_LE(split->value, best * 1.15) << "seed " << seed;
+    testing::Draw draw(seed);
+    Spec spec{0, true, {}, 1, std::min(3U, job.graph.layer_count()), 1};
+    Bench bench(fleet, spec);
+    const RowProblem& problem = bench.problem;
+    std::uint32_t budget = 0;
+    for (const std::uint32_t devices : problem.budget) {
+      budget += devices;
+    }
+    for (int k = 0; k < 10; ++k) {
+      Row row;
+      for (std::uint32_t s = 0; s < spec.stages; ++s) {
+        row.cuts.push_back(s);
+        row.kinds.push_back(draw.between(0U, static_cast<std::uint32_t>(problem.kinds.size()) - 1));
+      }
+      const double step = bench.times.best_step_s(row);
+      if (step < kInfinity) {
+        ++rows;
+        EXPECT_LE(bench.costs.mixed_bound_s(spec.stages, budget), step) << "seed " << seed;
+      }
+    }
   }
-  EXPECT_GE(optimal * 100, cases * 90) << optimal << " of " << cases;
+  EXPECT_GT(rows, 50);
 }
 
 }  // namespace
