@@ -44,7 +44,9 @@ struct SearchSettings {
   std::uint32_t min_stages = 1;
   std::uint32_t max_stages = 32;
   std::vector<std::uint32_t> tp_widths;  ///< empty = 1, 2, 4, ... up to a node's devices
-  bool stage_widths = true;              ///< stages of one replica may have different TP widths
+  /// Stages of one replica may have different TP widths, where the job's runtime can do that. Where
+  /// the cluster has several node types, their stages may differ in any case.
+  bool stage_widths = false;
   /// Samples of a microbatch to consider; empty = the graph's. The plan says which it took.
   std::vector<std::uint32_t> micro_batch_sizes;
   /// Stages per device group to consider in an interleaved schedule; empty = 1, 2, 3, 4, 6, 8.
