@@ -55,6 +55,12 @@ expect 0 'microbatches' plan diff "$dir/plan.json" \
 expect 0 'key pair' key new server --dir "$dir"
 expect 4 'exists already' key new server --dir "$dir"
 expect 0 '"kind"' model gpt --layers 2 --hidden 256 --heads 4 --sequence 128 --vocabulary 1024
+expect 0 'llama3-70b' model list
+expect 0 '405.85 billion' model show llama3-405b
+expect 0 '"active_parameters"' model show mixtral-8x7b -o json
+expect 0 '46.70 billion' model build mixtral-8x7b --sequence 128 -o "$dir/mixtral.json"
+expect 0 'valid graph: 34 layers' model check "$dir/mixtral.json"
+expect 5 'llama3-8b' model show llama9
 expect 0 'mlx5_0' topo show "$examples/topo-a800-8gpu-roce.xml"
 
 # ---- with one

@@ -118,6 +118,16 @@ Result<Graph> load_graph(const Part& part, const io::ModelDefaults& defaults, bo
   if (part.value.is_object() && part.value.contains("model")) {
     return io::read_named_model(part.value, part.where, defaults);
   }
+  if (part.value.is_object() && part.value.contains("schema") &&
+      part.value["schema"] == "tapas.model/1") {
+    auto model = io::read_model(part.value, part.where);
+    if (!model) {
+      return tl::unexpected<Error>(model.error());
+    }
+    model->shape.micro_batch_size = defaults.micro_batch_size;
+    model->shape.bytes_per_element = defaults.bytes_per_element;
+    return build_decoder(model->shape);
+  }
   auto graph = io::read_graph(part.value, part.where);
   if (graph && batch_given && graph->micro_batch_size != defaults.micro_batch_size) {
     return fail(ErrorCode::kInvalid,

@@ -138,4 +138,30 @@ Result<CatalogueModel> load_model(const std::string& path) {
   return io::read_model(*value, path);
 }
 
+json::Value model_to_json(const CatalogueModel& model) {
+  const DecoderShape& shape = model.shape;
+  json::Value out = {{"schema", "tapas.model/1"},        {"name", shape.name},
+                     {"source", model.source},           {"layers", shape.layers},
+                     {"hidden_size", shape.hidden_size}, {"heads", shape.heads},
+                     {"kv_heads", shape.kv_heads},       {"head_size", shape.head_size},
+                     {"ffn_size", shape.ffn_size},       {"sequence_length", shape.sequence_length},
+                     {"vocabulary", shape.vocabulary},   {"gated_ffn", shape.gated_ffn},
+                     {"rms_norm", shape.rms_norm},       {"rotary", shape.rotary},
+                     {"biases", shape.biases},           {"dropout", shape.dropout},
+                     {"tied_head", shape.tied_head},     {"attention", to_string(shape.scores)}};
+  if (const Experts& experts = shape.experts; experts.count > 0) {
+    out["experts"] = {{"count", experts.count},
+                      {"per_token", experts.per_token},
+                      {"ffn_size", experts.ffn_size},
+                      {"shared_ffn_size", experts.shared_ffn_size},
+                      {"dense_layers", experts.dense_layers}};
+  }
+  if (const LatentAttention& latent = shape.latent; latent.kv_rank > 0) {
+    out["latent_attention"] = {{"query_rank", latent.query_rank},
+                               {"kv_rank", latent.kv_rank},
+                               {"rotary_size", latent.rotary_size}};
+  }
+  return out;
+}
+
 }  // namespace tapas::solver

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/json/json.h"
 #include "base/result.h"
 #include "solver/model/decoder.h"
 
@@ -16,5 +17,7 @@ struct CatalogueModel {
 /// One of catalogue_names("models").
 [[nodiscard]] Result<CatalogueModel> catalogue_model(const std::string& name);
 [[nodiscard]] Result<CatalogueModel> load_model(const std::string& path);
+/// What load_model() reads back. Micro-batch size and bytes per element are not of the model.
+[[nodiscard]] json::Value model_to_json(const CatalogueModel& model);
 
 }  // namespace tapas::solver

@@ -1,4 +1,5 @@
 #include "solver/model/io/load.h"
+#include "solver/model/io/models.h"
 #include "tests/unit/model/fixtures.h"
 
 #include <gtest/gtest.h>
@@ -50,6 +51,18 @@ TEST(FormatsDocument, ExamplesLoadAsWritten) {
   const auto job = load_job(folder + "documented.job.json");
   ASSERT_TRUE(job) << job.error().message;
 
+  ASSERT_TRUE(examples.contains("tapas.model/1"));
+  std::ofstream(folder + "documented.model.json") << json::dump(examples.at("tapas.model/1"));
+  const auto model = load_model(folder + "documented.model.json");
+  ASSERT_TRUE(model) << model.error().message;
+  job_value["graph"] = "documented.model.json";
+  job_value["micro_batch_size"] = 2;
+  std::ofstream(folder + "documented.job.json") << json::dump(job_value);
+  const auto built = load_job(folder + "documented.job.json");
+  ASSERT_TRUE(built) << built.error().message;
+  EXPECT_EQ(built->graph.micro_batch_size, 2U);
+  EXPECT_EQ(built->graph.layer_count(), model->shape.layers + 2);
+
   const auto plan = plan_from_json(examples.at("tapas.plan/1"), *job);
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_EQ(plan->job, job->name);
@@ -64,9 +77,11 @@ TEST(FormatsDocument, NamesEveryKeyThatIsWritten) {
   Plan plan;
   plan.replica_splits = {{0}};
   json::Value written = plan_to_json(plan, job);
+  json::Value model = model_to_json(catalogue_model("deepseek-v3").value());
   for (const auto& value :
-       {written, written["predicted"], graph_to_json(job.graph),
-        graph_to_json(job.graph)["nodes"][0], graph_to_json(job.graph)["edges"][0]}) {
+       {written, written["predicted"], graph_to_json(job.graph), model, model["experts"],
+        model["latent_attention"], graph_to_json(job.graph)["nodes"][0],
+        graph_to_json(job.graph)["edges"][0]}) {
     for (const auto& item : value.items()) {
       EXPECT_NE(text.str().find("`" + item.key() + "`"), std::string::npos) << item.key();
     }

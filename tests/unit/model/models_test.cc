@@ -1,6 +1,7 @@
 #include "solver/model/io/models.h"
 
 #include "solver/model/io/catalogue.h"
+#include "solver/model/io/load.h"
 
 #include <gtest/gtest.h>
 
@@ -57,6 +58,22 @@ TEST(Models, AllLoadBuildAndNameTheirSource) {
     EXPECT_TRUE(validate(*graph)) << name;
     EXPECT_EQ(graph->layer_count(), model->shape.layers + 2);
   }
+}
+
+TEST(Models, AreReadBackAsWritten) {
+  const std::string path = ::testing::TempDir() + "models_test.json";
+  for (const char* name : {"gpt3-175b", "mixtral-8x7b", "deepseek-v3"}) {
+    const auto model = catalogue_model(name);
+    ASSERT_TRUE(model) << model.error().message;
+    const json::Value written = model_to_json(*model);
+    std::ofstream(path) << json::dump(written);
+    const auto again = load_model(path);
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_EQ(model_to_json(*again), written);
+    EXPECT_EQ(graph_to_json(build_decoder(again->shape).value()),
+              graph_to_json(build_decoder(model->shape).value()));
+  }
+  (void)std::remove(path.c_str());
 }
 
 TEST(Models, NameTheKnownOnesWhenAskedForAnother) {
