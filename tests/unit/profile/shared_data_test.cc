@@ -51,7 +51,7 @@ TEST_F(PublishedProfiles, ReadAceso) {
   options.device = "V100";
   options.layers = 40;
   const auto big = get(Layout::kAceso, {"aceso/gpt_13B_v100_op_profile.csv"}, options);
-  EXPECT_EQ(big.graph.layer_count(), 2U + 3 * 40);
+  EXPECT_EQ(big.graph.layer_count(), 2U + 5 * 40);
   EXPECT_NEAR(params_of(big.graph, 2), 13.1e9, 0.3e9);
   for (const std::uint32_t width : {1U, 2U, 4U, 8U}) {
     EXPECT_TRUE(check_measured(big.graph, "V100", width)) << width;
