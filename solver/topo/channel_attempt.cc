@@ -193,7 +193,7 @@ void ChannelSearch::next_gpus(int gpu, Toward toward, Gpus& out) const {
   const Peer* first = nullptr;
   bool alike = true;
   // What a GPU's way from the network is worth comes before how near it is.
-  std::array<std::array<int, 3>, kMaxGpus> keys;
+  std::array<std::array<int, 3>, kMaxTopoGpus> keys;
   for (const Peer& peer : peers_[static_cast<std::size_t>(gpu)]) {
     if (!is_free(peer.gpu)) {
       continue;

@@ -1,5 +1,7 @@
 #include "solver/topo/channel_search.h"
 
+#include "base/check.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -56,6 +58,7 @@ ChannelSearch::ChannelSearch(const TopoSystem& system, bool between_nodes, Searc
   for (std::size_t g = 0; g < used_.size(); ++g) {
     pci_link_.push_back(pci_link_of(g));
   }
+  TAPAS_CHECK(used_.size() <= kMaxTopoGpus, "{} GPUs to search", used_.size());
   rank_peers();
   measure();
   most_steps_ = (effort == SearchEffort::kPruned ? kWorkLimit : kWorkLimitUnpruned) /

@@ -53,10 +53,9 @@ class ChannelSearch {
   static constexpr int kNoStep = -1;
   /// What matters of a link on the way.
   enum Trait : std::uint8_t { kPci = 1, kToIntel = 2, kToOldGpu = 4, kToPower = 8, kTwoWay = 12 };
-  static constexpr std::size_t kMaxGpus = 64;
   /// GPUs in the order to try them.
   struct Gpus {
-    std::array<int, kMaxGpus> gpu;
+    std::array<int, kMaxTopoGpus> gpu;
     int count = 0;
     void add(int one) { gpu[static_cast<std::size_t>(count++)] = one; }
     [[nodiscard]] int* begin() { return gpu.data(); }

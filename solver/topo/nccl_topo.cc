@@ -26,7 +26,6 @@ constexpr std::size_t kMaxElements = 65'536;
 constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxCpus = 64;
 constexpr std::size_t kMaxDevices = 1024;
-constexpr std::size_t kMaxGpus = 64;
 constexpr std::size_t kMaxNics = 256;
 constexpr std::size_t kMaxNvlinkRows = 16'384;
 constexpr std::size_t kMostWarnings = 32;
@@ -79,7 +78,7 @@ class Reader {
     if (!system.next_sibling("system").empty()) {
       warn("a second <system> is left out, as NCCL does");
     }
-    nets_without_dev_ = count_nets_without_dev(system);
+    number_nets_ = no_net_has_dev(system);
     for (const pugi::xml_node cpu : system.children("cpu")) {
       if (is_other_host(cpu)) {
         ++other_hosts_;
@@ -88,7 +87,7 @@ class Reader {
       read_cpu(cpu);
     }
     if (!failed() && topo_.gpus.empty() && topo_.nics.empty()) {
-      complete_skeleton(topo_, bare_);
+      complete(system);
     }
     if (!failed() && topo_.devices.empty()) {
       complain(system,
@@ -213,6 +212,17 @@ class Reader {
     return value;
   }
 
+  void complete(const pugi::xml_node& system) {
+    const auto gpus = static_cast<std::size_t>(
+        std::count_if(bare_.begin(), bare_.end(), [](const BareDevice& one) { return one.gpu; }));
+    if (gpus > kMaxTopoGpus || bare_.size() - gpus > kMaxNics) {
+      complain(system,
+               fmt::format("more than {} GPUs or {} network cards", kMaxTopoGpus, kMaxNics));
+      return;
+    }
+    complete_skeleton(topo_, bare_);
+  }
+
   /// A dump of an NVLink domain holds several hosts; a node type is one.
   bool is_other_host(const pugi::xml_node& cpu) {
     const std::string host = cpu.attribute("host_hash").value();
@@ -223,23 +233,11 @@ class Reader {
   }
 
   /// Abridged files leave every dev out; a single missing one means "not part of the graph".
-  static bool count_nets_without_dev(const pugi::xml_node& system) {
-    bool any = false;
-    struct Walker : pugi::xml_tree_walker {
-      bool* any = nullptr;
-      bool with_dev = false;
-      bool for_each(pugi::xml_node& node) override {
-        if (std::strcmp(node.name(), "net") == 0) {
-          *any = true;
-          with_dev = with_dev || !node.attribute("dev").empty();
-        }
-        return true;
-      }
-    } walker;
-    walker.any = &any;
-    pugi::xml_node root = system;
-    root.traverse(walker);
-    return any && !walker.with_dev;
+  static bool no_net_has_dev(const pugi::xml_node& system) {
+    const auto has_dev = [](const pugi::xml_node& node) {
+      return std::strcmp(node.name(), "net") == 0 && !node.attribute("dev").empty();
+    };
+    return system.find_node(has_dev).empty();
   }
 
   void read_cpu(const pugi::xml_node& node) {
@@ -384,8 +382,8 @@ class Reader {
       topo_.devices[device].kind = TopoKind::kOther;
       return;
     }
-    if (topo_.gpus.size() == kMaxGpus) {
-      complain(node, fmt::format("more than {} GPUs", kMaxGpus));
+    if (topo_.gpus.size() == kMaxTopoGpus) {
+      complain(node, fmt::format("more than {} GPUs", kMaxTopoGpus));
       return;
     }
     gpu.device = device;
@@ -448,7 +446,7 @@ class Reader {
       nic.name = net.attribute("name").value();
       if (const auto dev = integer(net, "dev")) {
         nic.dev = static_cast<int>(*dev);
-      } else if (nets_without_dev_) {
+      } else if (number_nets_) {
         nic.dev = static_cast<int>(topo_.nics.size());
       } else if (!failed()) {
         warn_at(net, "without dev: left out, as NCCL does");
@@ -507,7 +505,7 @@ class Reader {
       warn(fmt::format("{} NUMA nodes of other hosts are left out: a node type is one host",
                        other_hosts_));
     }
-    if (nets_without_dev_) {
+    if (number_nets_ && !topo_.nics.empty() && topo_.completed.empty()) {
       topo_.completed.push_back("dev of the interfaces: numbered in document order");
     }
     warn_of_oddities(topo_);
@@ -523,7 +521,7 @@ class Reader {
   std::optional<std::string> host_;
   std::size_t other_hosts_ = 0;
   std::size_t nvlink_rows_ = 0;
-  bool nets_without_dev_ = false;
+  bool number_nets_ = false;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "base/result.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,6 +11,8 @@
 /// Reader of NCCL's topology dump (NCCL_TOPO_DUMP_FILE), `<system version="1">`. Attribute meaning
 /// and bandwidth rules: NCCL 2.28.9 src/graph/{xml,topo}.cc.
 namespace tapas::solver {
+
+constexpr std::size_t kMaxTopoGpus = 64;
 
 /// What a PCI element is, by its children or its class.
 enum class TopoKind : std::uint8_t {

@@ -182,6 +182,25 @@ TEST(NcclTopo, HoldsToItsLimits) {
   EXPECT_NE(error_of(std::string((16U << 20U) + 1, ' ')).find("larger than"), std::string::npos);
 }
 
+TEST(NcclTopo, HoldsToItsLimitsOnDevices) {
+  const auto many = [](int count, const std::string& attributes, const std::string& inside) {
+    std::string all;
+    for (int i = 0; i < count; ++i) {
+      all +=
+          "<pci busid=\"" + std::to_string(i + 10) + "\" " + attributes + ">" + inside + "</pci>";
+    }
+    return error_of(system(all));
+  };
+  const std::string gpu = "<gpu dev=\"0\" sm=\"80\" rank=\"0\" gdr=\"1\"/>";
+  EXPECT_EQ(many(64, "", gpu), "loaded");
+  EXPECT_NE(many(65, "", gpu).find("more than 64 GPUs"), std::string::npos);
+  EXPECT_EQ(many(64, "class=\"0x030200\"", ""), "loaded");
+  EXPECT_NE(many(65, "class=\"0x030200\"", "").find("more than 64 GPUs"), std::string::npos);
+  EXPECT_NE(many(257, "class=\"0x020000\"", "").find("256 network cards"), std::string::npos);
+  EXPECT_NE(many(257, "", "<nic><net dev=\"0\"/></nic>").find("more than 256"), std::string::npos);
+  EXPECT_NE(many(1025, "", "").find("more than 1024 PCI elements"), std::string::npos);
+}
+
 TEST(NcclTopo, NamesTheFileThatCannotBeRead) {
   const auto topo = load_nccl_topo("/nonexistent/topo.xml");
   ASSERT_FALSE(topo);

@@ -370,6 +370,20 @@ TEST(TopoSearch, FindsTheSamePrunedAsStepByStep) {
   EXPECT_LT(pruned_steps, full_steps);
 }
 
+TEST(TopoSearch, EndsOnTheLargestServers) {
+  std::string inside;
+  for (int i = 0; i < 64; ++i) {
+    const std::string number = std::to_string(i);
+    inside += pci("0000:" + number + ":01.0", "0x030200",
+                  "<gpu dev=\"" + number + "\" sm=\"90\" rank=\"" + number + "\" gdr=\"1\"/>");
+    inside += pci("0001:" + number + ":01.0", "0x020000", "<nic>" + net(i, 10 + i) + "</nic>");
+  }
+  const NcclTopo topo = server(cpu(0, inside));
+  const TopoPlan plan = search_channels(system_of(topo), true);
+  EXPECT_TRUE(plan.cut_short);
+  EXPECT_FALSE(plan.ring.channels.empty());
+}
+
 TEST(TopoSearch, StandsInWhereNoPathFits) {
   const NcclTopo topo = server(cpu(0, gpu(0)) + cpu(1, gpu(1)));
   NcclTopo cut = topo;
