@@ -23,21 +23,23 @@ struct Item {
   double transient = 0;  ///< activations of the one layer being recomputed
 };
 
-/// Minimum-cost cover: counts per item with enough bytes saved and flops within the limit.
+/// Seconds per byte saved, the cheapest first.
+bool by_cost(const Item& a, const Item& b) { return a.seconds * b.bytes < b.seconds * a.bytes; }
+
+/// Minimum-cost cover: counts per item with enough bytes saved and flops within the limit, cheaper
+/// than `cutoff`. Requires items in the order of by_cost().
 class Cover {
  public:
-  Cover(std::vector<Item> items, double need, double flops) : items_(std::move(items)) {
-    std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
-      return a.seconds * b.bytes < b.seconds * a.bytes;
-    });
+  Cover(std::vector<Item> items, double need, double flops, double cutoff)
+      : items_(std::move(items)), cutoff_(cutoff), best_(cutoff) {
     counts_.assign(items_.size(), 0);
     root_bound_ = bound(0, need);
     search(0, need, flops, 0);
   }
 
-  [[nodiscard]] bool found() const { return best_ < std::numeric_limits<double>::infinity(); }
+  [[nodiscard]] bool found() const { return best_ < cutoff_; }
   [[nodiscard]] double seconds() const { return best_; }
-  /// No cover costs less.
+  /// No cover costs less, or less than the cutoff.
   [[nodiscard]] double bound_s() const { return branches_ > kMaxBranches ? root_bound_ : best_; }
   [[nodiscard]] const std::vector<Item>& items() const { return items_; }
   [[nodiscard]] const std::vector<std::uint32_t>& counts() const { return best_counts_; }
@@ -83,7 +85,8 @@ class Cover {
   std::vector<Item> items_;
   std::vector<std::uint32_t> counts_;
   std::vector<std::uint32_t> best_counts_;
-  double best_ = std::numeric_limits<double>::infinity();
+  double cutoff_;
+  double best_;
   double root_bound_ = 0;
   std::uint32_t branches_ = 0;
 };
@@ -160,7 +163,8 @@ std::optional<StageFit> fit_stage(const LayerTable& table, const MemoryRule& rul
   if (excess <= 0) {
     return fit;
   }
-  const std::vector<Item> all = recompute_items(table, range, in_flight);
+  std::vector<Item> all = recompute_items(table, range, in_flight);
+  std::stable_sort(all.begin(), all.end(), by_cost);
   std::vector<double> transients;
   for (const Item& item : all) {
     transients.push_back(item.transient);
@@ -174,9 +178,9 @@ std::optional<StageFit> fit_stage(const LayerTable& table, const MemoryRule& rul
     std::vector<Item> items;
     std::copy_if(all.begin(), all.end(), std::back_inserter(items),
                  [&](const Item& item) { return item.transient <= transient; });
-    const Cover cover(std::move(items), excess + transient, rule.recompute_ratio * sum.flops);
+    const Cover cover(std::move(items), excess + transient, rule.recompute_ratio * sum.flops, best);
     bound = std::min(bound, cover.bound_s());
-    if (cover.found() && cover.seconds() < best) {
+    if (cover.found()) {
       best = cover.seconds();
       fit.recomputed.clear();
       for (std::size_t k = 0; k < cover.items().size(); ++k) {
