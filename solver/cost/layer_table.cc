@@ -83,30 +83,29 @@ OpBytes op_bytes(const OpNode& op, const Sharding& sharding, double input_bytes,
 }  // namespace
 
 std::vector<double> cut_bytes(const Graph& graph) {
-  const std::uint32_t layers = graph.layer_count();
-  std::unordered_map<std::uint32_t, std::uint32_t> layer_of;
-  for (const OpNode& op : graph.nodes) {
-    layer_of[op.id] = op.layer;
-  }
   // For each producer the farthest layer that needs its output.
   struct Reach {
     std::uint32_t from = 0;
     std::uint32_t to = 0;
     double bytes = 0;
   };
-  std::unordered_map<std::uint32_t, Reach> reach;
+  std::vector<Reach> reach;
+  reach.reserve(graph.nodes.size());
+  std::unordered_map<std::uint32_t, std::size_t> place;
+  place.reserve(graph.nodes.size());
+  for (const OpNode& op : graph.nodes) {
+    place.emplace(op.id, reach.size());
+    reach.push_back({op.layer, op.layer, 0});
+  }
   for (const OpEdge& edge : graph.edges) {
-    Reach& r = reach[edge.src];
-    r.from = layer_of[edge.src];
-    r.to = std::max(r.to, layer_of[edge.dst]);
+    Reach& r = reach[place.at(edge.src)];
+    r.to = std::max(r.to, reach[place.at(edge.dst)].from);
     r.bytes = std::max(r.bytes, edge.bytes);
   }
-  std::vector<double> bytes(layers + 1, 0);
-  for (const OpNode& op : graph.nodes) {
-    if (const auto it = reach.find(op.id); it != reach.end()) {
-      for (std::uint32_t cut = it->second.from + 1; cut <= it->second.to; ++cut) {
-        bytes[cut] += it->second.bytes;
-      }
+  std::vector<double> bytes(graph.layer_count() + 1, 0);
+  for (const Reach& r : reach) {
+    for (std::uint32_t cut = r.from + 1; cut <= r.to; ++cut) {
+      bytes[cut] += r.bytes;
     }
   }
   return bytes;
@@ -121,6 +120,7 @@ LayerTable::LayerTable(const Job& job, const CostModel& model, const Sharding& s
   const std::string& device =
       job.cluster.device_types[job.cluster.node_types[sharding.node_type].device_type].name;
   std::unordered_map<std::uint32_t, double> input_bytes;
+  input_bytes.reserve(job.graph.nodes.size());
   for (const OpEdge& edge : job.graph.edges) {
     double& input = input_bytes[edge.dst];
     input = std::max(input, edge.bytes);

@@ -73,7 +73,4 @@ struct ParameterCount {
 };
 [[nodiscard]] ParameterCount count_parameters(const DecoderShape& shape);
 
-using GptShape = DecoderShape;
-[[nodiscard]] inline Result<Graph> build_gpt(const GptShape& shape) { return build_decoder(shape); }
-
 }  // namespace tapas::solver

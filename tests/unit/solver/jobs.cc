@@ -41,10 +41,10 @@ Cluster a800_cluster(std::uint32_t nodes, std::uint32_t devices) {
   return cluster;
 }
 
-Job job_of(GptShape shape, Cluster cluster, std::uint32_t global_batch) {
+Job job_of(DecoderShape shape, Cluster cluster, std::uint32_t global_batch) {
   Job job;
   job.name = shape.name;
-  job.graph = build_gpt(shape).value();
+  job.graph = build_decoder(shape).value();
   job.cluster = std::move(cluster);
   job.global_batch = global_batch;
   return job;

@@ -14,14 +14,14 @@ namespace tapas::twin {
 inline solver::Job small_job(std::uint32_t nodes = 4, std::uint32_t blocks = 4) {
   solver::Job job;
   job.name = "small";
-  solver::GptShape shape;
+  solver::DecoderShape shape;
   shape.name = "gpt-small";
   shape.layers = blocks;
   shape.hidden_size = 2048;
   shape.heads = 16;
   shape.sequence_length = 1024;
   shape.vocabulary = 16'384;
-  job.graph = *solver::build_gpt(shape);
+  job.graph = *solver::build_decoder(shape);
   solver::DeviceType device;
   device.name = "A800";
   device.peak_flops = 312e12;

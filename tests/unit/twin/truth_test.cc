@@ -142,14 +142,14 @@ TEST(Truth, RecomputationAddsTheForwardPassToTheBackwardPass) {
 // 12,288 (MegaScale).
 TEST(Truth, Gpt3On1024DevicesLandsAmongPublishedRuns) {
   solver::Job job = small_job(1, 1);
-  solver::GptShape shape;
+  solver::DecoderShape shape;
   shape.name = "gpt3-175b";
   shape.layers = 96;
   shape.hidden_size = 12'288;
   shape.heads = 96;
   shape.sequence_length = 2048;
   shape.vocabulary = 51'200;
-  job.graph = *solver::build_gpt(shape);
+  job.graph = *solver::build_decoder(shape);
   job.global_batch = 1536;
   job.cluster.node_types[0].devices = 8;
   job.cluster.node_types[0].nics = 8;
