@@ -327,7 +327,7 @@ Result<Exit> show(const std::string& file, bool as_json) {
   const auto first = text->find_first_not_of(" \t\r\n");
   if (first != std::string::npos && (*text)[first] == '{') {
     return fail(ErrorCode::kInvalid,
-                "{}: line 1: JSON, not an NCCL topology; for a cluster file: tapasctl cluster",
+                "{}: line 1: JSON, not an NCCL topology; for a cluster file: tapasctl cluster show",
                 file);
   }
   auto topo = solver::parse_nccl_topo(*text, file);
