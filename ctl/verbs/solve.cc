@@ -5,6 +5,7 @@
 #include "ctl/verbs.h"
 #include "ctl/write_file.h"
 #include "solver/model/io/load.h"
+#include "solver/search/remedies.h"
 
 #include <CLI/App.hpp>
 #include <unistd.h>
@@ -64,6 +65,20 @@ double memory_cap_bytes(const solver::Job& job) {
   return cap * (1 - job.limits.memory_reserve_ratio);
 }
 
+/// What would make an infeasible job fit, each change solved; on stderr, as the error follows
+/// there.
+void suggest_remedies(const solver::Job& job) {
+  say("no plan fits; looking for the smallest changes after which one does ...");
+  const std::vector<solver::Remedy> remedies = solver::find_remedies(job);
+  for (const solver::Remedy& remedy : remedies) {
+    say(fmt::format("would fit with {}: {} per step", printable(remedy.change),
+                    format_seconds(remedy.outcome.plan.predicted.step_time_s)));
+  }
+  if (remedies.empty()) {
+    say("no single change within reach was found");
+  }
+}
+
 Result<Exit> solve_job(const Context& context, const SolveVerbOptions& options) {
   const auto job = solver::load_job(options.job_file);
   if (!job) {
@@ -76,6 +91,9 @@ Result<Exit> solve_job(const Context& context, const SolveVerbOptions& options) 
   const double elapsed_s = progress.elapsed_s();
   progress.clear();
   if (!outcome) {
+    if (outcome.error().code == ErrorCode::kInfeasible) {
+      suggest_remedies(*job);
+    }
     return tl::unexpected(outcome.error());
   }
 

@@ -113,7 +113,8 @@ Result<File> load_file(const std::string& path) {
     file.text.append(block.data(), static_cast<std::size_t>(in.gcount()));
   }
   if (!in.eof() && file.text.size() <= kMaxFileBytes) {
-    return fail(ErrorCode::kIo, "cannot read {}: {}", path, std::strerror(errno));
+    return fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, "cannot read {}: {}", path,
+                std::strerror(errno));
   }
   if (file.text.size() > kMaxFileBytes) {
     return fail(ErrorCode::kInvalid, "{}: larger than the limit of {} bytes", path, kMaxFileBytes);

@@ -54,6 +54,12 @@ expect 0 'microbatches' plan diff "$dir/plan.json" \
   --job-file "$examples/gpt-tiny-4x2.json"
 expect 0 'key pair' key new server --dir "$dir"
 expect 4 'exists already' key new server --dir "$dir"
+expect 0 'share of the step' plan explain "$dir/plan.json" --job "$examples/gpt-tiny-4x2.json"
+expect 0 '</svg>' plan explain "$dir/plan.json" --job "$examples/gpt-tiny-4x2.json" -o svg
+expect 0 'Ascend-910B' cluster list
+expect 0 'is a valid cluster' cluster check "$examples/a800-128x8.cluster.json"
+expect 0 '16 devices' cluster new --device H100 --nodes 2
+expect 5 'no-such-profile' model import sailor no-such-profile.json
 expect 0 '"kind"' model gpt --layers 2 --hidden 256 --heads 4 --sequence 128 --vocabulary 1024
 expect 0 'llama3-70b' model list
 expect 0 '405.85 billion' model show llama3-405b
