@@ -136,24 +136,24 @@ class Remedies {
       own = std::max(own, job_.cluster.device_types[type.device_type].memory_bytes);
     }
     now = now > 0 ? std::min(now, own) : own;
-    constexpr double kStep = 0.1 * kGigabyte;
+    const double grain = std::min(0.1 * kGigabyte, now / 100);
     const auto with_steps = [&](std::uint32_t steps) {
       Job changed = job_;
-      const double bytes = steps * kStep;
+      const double bytes = steps * grain;
       changed.limits.device_memory_bytes = bytes;
       for (DeviceType& type : changed.cluster.device_types) {
         type.memory_bytes = std::max(type.memory_bytes, bytes);
       }
       return changed;
     };
-    const auto low = static_cast<std::uint32_t>(now / kStep);
+    const auto low = static_cast<std::uint32_t>(now / grain);
     if (const auto steps = least(low, low * kMostTimesMemory + 1, with_steps)) {
-      const double bytes = *steps * kStep;
+      const double bytes = *steps * grain;
       attempt(with_steps(*steps),
               bytes <= own
-                  ? fmt::format("limits.device_memory_bytes {:.1f} GB instead of {:.1f} GB",
+                  ? fmt::format("limits.device_memory_bytes {:.4g} GB instead of {:.4g} GB",
                                 bytes / kGigabyte, now / kGigabyte)
-                  : fmt::format("devices of {:.1f} GB instead of {:.1f} GB", bytes / kGigabyte,
+                  : fmt::format("devices of {:.4g} GB instead of {:.4g} GB", bytes / kGigabyte,
                                 now / kGigabyte));
     }
   }

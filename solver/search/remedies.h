@@ -18,7 +18,7 @@ struct Remedy {
 /// job; kinds in this order, from what costs nothing to what costs machines: more TP widths, other
 /// stage counts, smaller microbatches, more recomputation, a longer step, more memory per device,
 /// more nodes. Requires a valid job that solve() finds infeasible. Amounts are exact to 1 % of
-/// recomputation, 0.1 GB and one node.
+/// recomputation, 0.1 GB (or 1 % of a smaller memory) and one node.
 [[nodiscard]] std::vector<Remedy> find_remedies(const Job& job, const SolveOptions& options = {});
 
 }  // namespace tapas::solver
