@@ -1,5 +1,6 @@
 #include "daemon/solver_thread.h"
 
+#include "base/parallel.h"
 #include "solver/replan/micro_replan.h"
 #include "solver/search/solve.h"
 
@@ -47,7 +48,10 @@ Event SolverThread::solve(const RequestPlan& request, const std::stop_token& sto
     return PlanSolved{request.job, fail(ErrorCode::kNotFound, "no job \"{}\"", request.job), {}, 0};
   }
   const auto start = Clock::now();
-  auto outcome = solver::solve(*job->second, {.stop = stop, .progress = {}});
+  solver::SolveOptions options;
+  options.stop = stop;
+  options.parallel_for = parallel_for;
+  auto outcome = solver::solve(*job->second, options);
   PlanSolved answer{request.job, solver::Plan(), {}, seconds_since(start)};
   if (outcome) {
     answer.plan = std::move(outcome->plan);

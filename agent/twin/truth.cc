@@ -254,6 +254,12 @@ Result<Layout> Truth::lay_out(const solver::Plan& plan) const {
   if (plan.schedule == solver::Schedule::kInterleaved) {
     return fail(ErrorCode::kInvalid, "the twin runs 1f1b and gpipe schedules, not interleaved");
   }
+  if (plan.micro_batch_size != 0 && plan.micro_batch_size != job_.graph.micro_batch_size) {
+    return fail(ErrorCode::kInvalid,
+                "the plan takes {} samples per microbatch, the twin's job {}: give the twin a job "
+                "with that micro_batch_size",
+                plan.micro_batch_size, job_.graph.micro_batch_size);
+  }
   if (plan.replicas() == 0 || plan.microbatches.size() != plan.replicas() ||
       plan.checkpoint.size() != layers) {
     return fail(ErrorCode::kInvalid,

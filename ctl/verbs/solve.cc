@@ -1,5 +1,6 @@
 #include "solver/search/solve.h"
 
+#include "base/parallel.h"
 #include "ctl/plan_text.h"
 #include "ctl/table.h"
 #include "ctl/verbs.h"
@@ -65,6 +66,21 @@ double memory_cap_bytes(const solver::Job& job) {
   return cap * (1 - job.limits.memory_reserve_ratio);
 }
 
+/// What the search looked at, what it ruled out and why, what it left.
+std::string certificate_text(const solver::Certificate& certificate, double elapsed_s) {
+  std::string text =
+      fmt::format("{} in {}: {} timed, {} branched\n", format_count(certificate.shapes, "shape"),
+                  format_seconds(elapsed_s), format_count(certificate.rows_timed, "cut"),
+                  certificate.rows_branched);
+  for (const solver::Certificate::Reason& reason : certificate.ruled_out) {
+    text += fmt::format("  {} ruled out: {}\n", reason.shapes, printable(reason.why));
+  }
+  for (const std::string& undone : certificate.undone) {
+    text += fmt::format("  not done: {}\n", printable(undone));
+  }
+  return text;
+}
+
 /// What would make an infeasible job fit, each change solved; on stderr, as the error follows
 /// there.
 void suggest_remedies(const solver::Job& job) {
@@ -87,6 +103,7 @@ Result<Exit> solve_job(const Context& context, const SolveVerbOptions& options) 
   Progress progress;
   solver::SolveOptions solve_options;
   solve_options.progress = [&](double done, double best) { progress.report(done, best); };
+  solve_options.parallel_for = parallel_for;
   const auto outcome = solver::solve(*job, solve_options);
   const double elapsed_s = progress.elapsed_s();
   progress.clear();
@@ -113,9 +130,8 @@ Result<Exit> solve_job(const Context& context, const SolveVerbOptions& options) 
     return tl::unexpected(view.error());
   }
   print(plan_text(*view, memory_cap_bytes(*job)));
-  print(fmt::format("\n{}\n{} looked at, {} ruled out early, {} of search\n", outcome->summary,
-                    format_count(outcome->shapes_tried, "shape"), outcome->shapes_pruned,
-                    format_seconds(elapsed_s)));
+  print(
+      fmt::format("\n{}\n{}", outcome->summary, certificate_text(outcome->certificate, elapsed_s)));
   return Exit::kOk;
 }
 

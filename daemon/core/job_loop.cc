@@ -194,10 +194,10 @@ std::optional<JobLoop::Rejection> JobLoop::implausible(const std::string& node,
                               "parts of a step cannot be longer than the step: check the units",
                               sample.rank, sample.step, sample.wall_s, compute));
   }
-  if (sample.microbatches > job_->total_microbatches()) {
+  if (sample.microbatches > job_->global_batch) {
     return reject("implausible",
                   fmt::format("of rank {} claims {} microbatches of {} in a step", sample.rank,
-                              sample.microbatches, job_->total_microbatches()));
+                              sample.microbatches, job_->global_batch));
   }
   return std::nullopt;
 }

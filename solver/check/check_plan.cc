@@ -92,10 +92,6 @@ class Checker {
       complain("the plan's schedule is {}, the job's is {}", to_string(plan_.schedule),
                to_string(job_.schedule));
     }
-    if (plan_.micro_batch_size != 0 && plan_.micro_batch_size != job_.graph.micro_batch_size) {
-      complain("the plan takes {} samples per microbatch, the job's numbers are for {}",
-               plan_.micro_batch_size, job_.graph.micro_batch_size);
-    }
     check_interleave();
     check_cuts(plan_.pp_splits, "pp_splits");
     if (plan_.tp_width.size() != layers_) {
@@ -386,7 +382,17 @@ class Checker {
 }  // namespace
 
 std::vector<std::string> plan_violations(const Job& job, const Plan& plan) {
-  return Checker(job, plan).run();
+  const std::uint32_t size = plan.micro_batch_size;
+  if (size == 0 || size == job.graph.micro_batch_size) {
+    return Checker(job, plan).run();
+  }
+  const auto& sizes = job.search.micro_batch_sizes;
+  if (std::find(sizes.begin(), sizes.end(), size) == sizes.end() || job.global_batch % size != 0) {
+    return {fmt::format("the plan takes {} samples per microbatch, which the job does not allow",
+                        size)};
+  }
+  const Job sized = with_micro_batch_size(job, size);
+  return Checker(sized, plan).run();
 }
 
 Result<void> check_plan(const Job& job, const Plan& plan) {

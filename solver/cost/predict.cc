@@ -21,9 +21,16 @@ double document_memory_bytes(const LayerTable& table, const MemoryRule& rule, La
          largest * kept / (range.last - range.first);
 }
 
+bool other_size(const Job& job, const Plan& plan) {
+  return plan.micro_batch_size != 0 && plan.micro_batch_size != job.graph.micro_batch_size;
+}
+
 }  // namespace
 
 Prediction predict(const Job& job, const Plan& plan, const ClusterState& state) {
+  if (other_size(job, plan)) {
+    return predict(with_micro_batch_size(job, plan.micro_batch_size), plan, state);
+  }
   PlanEvaluator evaluator(job);
   const std::uint32_t layers = job.graph.layer_count();
   Prediction p;
@@ -93,6 +100,9 @@ Prediction predict(const Job& job, const Plan& plan, const ClusterState& state) 
 }
 
 std::vector<std::vector<StageCompute>> stage_compute(const Job& job, const Plan& plan) {
+  if (other_size(job, plan)) {
+    return stage_compute(with_micro_batch_size(job, plan.micro_batch_size), plan);
+  }
   PlanEvaluator evaluator(job);
   std::vector<std::vector<StageCompute>> compute(plan.replicas());
   for (std::uint32_t r = 0; r < plan.replicas(); ++r) {

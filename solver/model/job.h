@@ -82,7 +82,7 @@ struct Job {
 
 /// The job with another micro-batch size: its graph's flops and bytes grow in proportion, measured
 /// times are looked up by the new size. Size 0 and the job's own leave it as it is; others must
-/// divide the global batch. A plan is checked and predicted with its own size.
+/// divide the global batch. Whatever takes a job and a plan reads the job with the plan's size.
 [[nodiscard]] Job with_micro_batch_size(Job job, std::uint32_t size);
 
 /// Requires valid graph and cluster, a batch that microbatches divide, sane limits.

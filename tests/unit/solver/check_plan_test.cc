@@ -172,9 +172,13 @@ TEST_F(CheckPlan, AcceptsAndRefusesInterleavedPlans) {
   expect_refused("interleave is 2, but schedule 1f1b");
 }
 
-TEST_F(CheckPlan, RefusesAnotherMicroBatchSize) {
+TEST_F(CheckPlan, ReadsTheJobWithThePlansMicroBatchSize) {
   plan.micro_batch_size = 2;
-  expect_refused("takes 2 samples per microbatch");
+  expect_refused("takes 2 samples per microbatch, which the job does not allow");
+  job.search.micro_batch_sizes = {1, 2};
+  expect_refused("microbatches add up to 32, but a batch of 32 in microbatches of 2 needs 16");
+  plan.microbatches = {8, 8};
+  EXPECT_EQ(plan_violations(job, plan), std::vector<std::string>{});
 }
 
 TEST_F(CheckPlan, RefusesAScheduleThatIsNotTheJobs) {
