@@ -17,7 +17,6 @@ add_library(
   replan/row_repair.cc
   search/anneal.cc
   search/branch.cc
-  search/device_order.cc
   search/document_search.cc
   search/explain.cc
   search/fleet.cc

@@ -65,8 +65,8 @@ struct MeasuredCollective {
   double seconds = 0;
 };
 
-/// Group shapes of a node type: groups of its first `per_node` devices, inside one node or with as
-/// many devices on each of several nodes.
+/// Group shapes of a node type: the first `per_node` devices of device_order(), inside one node or
+/// with as many on each of several nodes.
 struct CommShape {
   std::uint32_t per_node = 1;
   CommGraph inside;

@@ -1,6 +1,6 @@
 #include "solver/search/shapes.h"
 
-#include "solver/search/device_order.h"
+#include "solver/model/device_order.h"
 
 #include <algorithm>
 #include <iterator>

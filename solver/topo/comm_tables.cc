@@ -1,5 +1,6 @@
 #include "solver/topo/comm_tables.h"
 
+#include "solver/model/device_order.h"
 #include "solver/topo/link_rates.h"
 #include "solver/topo/oddities.h"
 
@@ -158,15 +159,16 @@ void slow_down(ChannelSet& set, double pace) {
 TopoNode describe_node(const NcclTopo& topo) {
   TopoNode node;
   node.devices = static_cast<std::uint32_t>(topo.gpus.size());
-  for (std::uint32_t p = 1;; p = std::min(2 * p, node.devices)) {
-    const TopoSystem system(topo, first_gpus(p));
+  const TopoSystem whole(topo, first_gpus(node.devices));
+  describe_paths(whole, node);
+  describe_nics(topo, whole, node);
+  const std::vector<std::uint16_t> order = device_order(node.comm, node.devices);
+  for (std::uint32_t p = 1; p < node.devices; p *= 2) {
+    const std::vector<std::uint32_t> group(order.begin(), order.begin() + p);
+    const TopoSystem system(topo, group);
     node.comm.shapes.push_back({p, searched(system, false), searched(system, true)});
-    if (p == node.devices) {
-      describe_paths(system, node);
-      describe_nics(topo, system, node);
-      break;
-    }
   }
+  node.comm.shapes.push_back({node.devices, searched(whole, false), searched(whole, true)});
   if (node.devices == 1) {
     node.fast_link_bytes_per_s = topo.gpus.front().pcie_bytes_per_s;
   }

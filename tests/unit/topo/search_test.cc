@@ -473,6 +473,15 @@ TEST(CommTables, LeaveOutVirtualInterfaces) {
   EXPECT_EQ(describe_node(only).nics, 1U);
 }
 
+TEST(CommTables, TakeGroupsOfOneSocketWhateverTheNumbers) {
+  // Even devices on one socket, odd ones on the other.
+  const NcclTopo topo = server(cpu(0, gpu(0) + gpu(2)) + cpu(1, gpu(1) + gpu(3)));
+  const CommTable comm = describe_node(topo).comm;
+  EXPECT_EQ(comm.path(0, 1).type, PathType::kSys);
+  EXPECT_EQ(comm.shape(2).inside.ring.intra, PathType::kPhb);
+  EXPECT_EQ(comm.shape(4).inside.ring.intra, PathType::kSys);
+}
+
 TEST(CommTables, RefuseFilesWithoutGpus) {
   const std::string path = write_topo("no_gpu", "<cpu numaid=\"0\"><pci busid=\"0\"/></cpu>");
   const auto node = load_topo_node(path);

@@ -1,4 +1,4 @@
-#include "solver/search/device_order.h"
+#include "solver/model/device_order.h"
 
 #include <algorithm>
 #include <cstddef>
