@@ -86,7 +86,7 @@ class Branch {
   }
 
   void judge() {
-    const double least = times_.least_step_s(row_);
+    const double least = times_.least_step_s(row_, best_s_);
     if (least >= best_s_) {
       return;
     }

@@ -162,6 +162,7 @@ double RowTimes::finish_s(const Row& row, const PlacedRow& placed, std::uint32_t
     }
     work_ += std::uint64_t{stages} * replica.microbatches;
     const std::span<const double> ends = clock_.ends_s(pipeline_, replica.microbatches);
+    ends_s_ = ends;
     for (std::uint32_t g = 0; g < groups; ++g) {
       synchronised = std::max(synchronised, synchronised_s(row, g, chunks, placed.tails[g], ends));
     }
@@ -217,35 +218,54 @@ double RowTimes::interleaved_step_s(const Row& row, std::uint32_t chunks,
   return finish_s(row, *where, chunks);
 }
 
-PlacedRow RowTimes::relaxed(const std::vector<std::uint32_t>& kinds) const {
+RowTimes::Relaxed RowTimes::relaxed(const std::vector<std::uint32_t>& kinds) const {
   const RowProblem& problem = costs_.problem();
-  PlacedRow result;
-  PlacedRow::Replica replica;
-  replica.microbatches = problem.microbatches;
+  Relaxed result;
+  PlacedRow::Replica far;
+  far.microbatches = problem.microbatches;
+  PlacedRow::Replica near = far;
+  result.shared.resize(kinds.size());
   for (std::size_t g = 0; g < kinds.size(); ++g) {
     const GroupKind& kind = problem.kinds[kinds[g]];
     const GroupKind& next = problem.kinds[kinds[(g + 1) % kinds.size()]];
-    const std::uint32_t type = kind.table->sharding().node_type;
-    const std::uint32_t other = next.table->sharding().node_type;
-    const Link inside = link_inside(cluster_.node_types[type]);
-    const Link out = best_link_out(cluster_, type);
-    const Link far = best_link_out(cluster_, other);
+    const Sharding& sharding = kind.table->sharding();
+    const Sharding& other = next.table->sharding();
+    const NodeType& node = cluster_.node_types[sharding.node_type];
+    const Link inside = link_inside(node);
+    const Link here = best_link_out(cluster_, sharding.node_type);
+    const Link there = best_link_out(cluster_, other.node_type);
+    const Link out{std::min(here.latency_s, there.latency_s),
+                   std::min(here.bytes_per_s, there.bytes_per_s)};
+    far.there.push_back(out);
     // Two groups share a node only when it has room for both.
-    const bool near = type == other && kind.width() + next.width() <= kind.node_devices;
-    Link link{std::min(out.latency_s, far.latency_s), std::min(out.bytes_per_s, far.bytes_per_s)};
-    if (near) {
-      link = {std::min(link.latency_s, inside.latency_s),
-              std::max(link.bytes_per_s, inside.bytes_per_s)};
+    const std::uint32_t both = kind.width() + next.width();
+    if (sharding.node_type == other.node_type && both <= node.devices && g + 1 < kinds.size()) {
+      result.may_share = true;
+      near.there.push_back({std::min(out.latency_s, inside.latency_s),
+                            std::max(out.bytes_per_s, inside.bytes_per_s)});
+      // Then both rings leave it, unless they may stay inside a node.
+      const auto slowed = [&](const GroupKind& group) {
+        Ring ring = best_ring(cluster_, sharding.node_type, group.width(), problem.replicas);
+        if (problem.replicas * group.width() > node.devices) {
+          ring.bytes_per_s = std::min(ring.bytes_per_s, node.nic_bytes_per_s * node.nics / both);
+        }
+        return model_.step_tail(ring, group.table->sharding());
+      };
+      result.shared[g] = {{slowed(kind), slowed(next)}};
+    } else {
+      near.there.push_back(out);
     }
-    replica.there.push_back(link);
-    replica.back.push_back(link);
-    result.tails.push_back(kind.tail);
+    result.far.tails.push_back(kind.tail);
   }
-  result.replicas.push_back(std::move(replica));
+  far.back = far.there;
+  near.back = near.there;
+  result.near.tails = result.far.tails;
+  result.far.replicas.push_back(std::move(far));
+  result.near.replicas.push_back(std::move(near));
   return result;
 }
 
-double RowTimes::least_step_s(const Row& row) {
+double RowTimes::least_step_s(const Row& row, double cutoff_s) {
   if (!set_stages(row)) {
     return kNever;
   }
@@ -253,7 +273,32 @@ double RowTimes::least_step_s(const Row& row) {
   if (it == relaxed_.end()) {
     it = relaxed_.emplace(row.kinds, relaxed(row.kinds)).first;
   }
-  return finish_s(row, it->second, 1);
+  const Relaxed& relaxed = it->second;
+  const double together = finish_s(row, relaxed.near, 1);
+  if (!relaxed.may_share || together >= cutoff_s) {
+    return together;
+  }
+  // Neighbours that share a node have a short link, but their rings share its NICs: to stay below
+  // the cutoff only those pairs may that have the time for it.
+  const std::vector<double> ends(ends_s_.begin(), ends_s_.end());
+  PlacedRow mixed = relaxed.far;
+  for (std::uint32_t g = 0; g + 1 < row.stages(); ++g) {
+    if (const auto& tails = relaxed.shared[g]) {
+      double pair = 0;
+      for (std::uint32_t k = 0; k < 2; ++k) {
+        const RowProblem& problem = costs_.problem();
+        const double params =
+            problem.kinds[row.kinds[g + k]].table->sum(row.range(g + k, problem.layers())).params;
+        pair = std::max(
+            pair, synchronised_s(row, g + k, 1, (*tails)[k], ends) + (*tails)[k].update_s(params));
+      }
+      if (pair < cutoff_s) {
+        mixed.replicas[0].there[g] = relaxed.near.replicas[0].there[g];
+        mixed.replicas[0].back[g] = relaxed.near.replicas[0].back[g];
+      }
+    }
+  }
+  return finish_s(row, mixed, 1);
 }
 
 void RowTimes::polish(Row& row, double& time_s, Layout layout) {

@@ -5,9 +5,11 @@
 #include "solver/search/place.h"
 #include "solver/search/row.h"
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,8 +40,8 @@ class RowTimes {
   [[nodiscard]] double step_s(const Row& row, Layout layout);
   /// Over all layouts; `layout` is told when not null.
   [[nodiscard]] double best_step_s(const Row& row, Layout* layout = nullptr);
-  /// No placement makes the row faster than this.
-  [[nodiscard]] double least_step_s(const Row& row);
+  /// No placement makes the row faster than this, or than the cutoff.
+  [[nodiscard]] double least_step_s(const Row& row, double cutoff_s = kNever);
   [[nodiscard]] const PlacedRow* placed(const std::vector<std::uint32_t>& kinds, Layout layout);
 
   /// Stages of an interleaved row: chunk c of group g is stage c * groups + g, each with its fit.
@@ -59,7 +61,15 @@ class RowTimes {
   [[nodiscard]] double finish_s(const Row& row, const PlacedRow& placed, std::uint32_t chunks);
   [[nodiscard]] double synchronised_s(const Row& row, std::uint32_t group, std::uint32_t chunks,
                                       const StepTail& tail, std::span<const double> ends);
-  [[nodiscard]] PlacedRow relaxed(const std::vector<std::uint32_t>& kinds) const;
+  /// What no placement of groups of these kinds does better than.
+  struct Relaxed {
+    PlacedRow far;   ///< no two neighbours share a node
+    PlacedRow near;  ///< all that can do
+    bool may_share = false;
+    /// [stage]: tails of it and the next one when those two share a node.
+    std::vector<std::optional<std::array<StepTail, 2>>> shared;
+  };
+  [[nodiscard]] Relaxed relaxed(const std::vector<std::uint32_t>& kinds) const;
 
   const Cluster& cluster_;
   const std::vector<Pool>& pools_;
@@ -67,9 +77,10 @@ class RowTimes {
   RowCosts& costs_;
   const std::vector<std::uint32_t> microbatches_;
   std::map<std::vector<std::uint32_t>, std::unique_ptr<PlacedRow>> placed_[kLayouts];
-  std::map<std::vector<std::uint32_t>, PlacedRow> relaxed_;
+  std::map<std::vector<std::uint32_t>, Relaxed> relaxed_;
   Pipeline pipeline_;
   PipelineClock clock_;
+  std::span<const double> ends_s_;  ///< of the last pipeline run
   std::vector<const StageFit*> fits_;
   std::uint64_t evaluated_ = 0;
   std::uint64_t work_ = 0;

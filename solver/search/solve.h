@@ -23,8 +23,8 @@ struct SolveOptions {
   std::function<void(std::size_t count, const std::function<void(std::size_t part)>& part)>
       parallel_for;
   /// What branch and bound may spend to close the gap, in stages times microbatches of pipelines
-  /// run: about 10 ns each.
-  std::uint64_t branch_budget = 5'000'000;
+  /// run: 1 to 10 ns each.
+  std::uint64_t branch_budget = 50'000'000;
 };
 
 /// What is proven of a plan, and how.

@@ -28,7 +28,7 @@ constexpr std::size_t kMixedRealised = 24;
 // replica counts; about 60 ns each.
 constexpr double kMostMixedWork = 40e6;
 // Shares of the branching budget: what one problem gets at most.
-constexpr std::uint64_t kBudgetParts = 8;
+constexpr std::uint64_t kBudgetParts = 3;
 
 enum class Verdict { kWork, kMemory, kBound, kOpen };
 

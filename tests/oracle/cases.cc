@@ -22,7 +22,7 @@ constexpr std::uint64_t kCases = 12;
 
 Job case_job(std::uint64_t seed) {
   testing::Draw draw(seed);
-  Job job = testing::uneven_job(seed, draw.between(11U, 14U), 1, 8, draw.between(4U, 12U));
+  Job job = testing::uneven_job(seed, draw.between(9U, 12U), 1, 8, draw.between(4U, 12U));
   job.search.model = CostModelKind::kDocument;
   job.search.stage_widths = true;
   job.search.tp_widths = {1, 2, 4};
