@@ -13,6 +13,8 @@ namespace tapas::ctl {
 
 namespace {
 
+constexpr std::uint64_t kMostChunks = 1024;  // of a device group; more is damage
+
 std::vector<std::uint32_t> numbers_of(const json::Value& array) {
   std::vector<std::uint32_t> numbers;
   if (!array.is_array()) {
@@ -147,10 +149,15 @@ std::string PlanView::Stage::layers() const {
                                        : fmt::format("{}-{}", first_layer, last_layer - 1);
 }
 
+std::size_t PlanView::groups() const {
+  return replicas.empty() ? 0 : replicas.front().size() / interleave;
+}
+
 std::string PlanView::shape() const {
-  return fmt::format("TP {} x PP {} x DP {}",
+  return fmt::format("TP {} x PP {} x DP {}{}",
                      width_range(tp_width, 0, static_cast<std::uint32_t>(tp_width.size())),
-                     replicas.empty() ? 0 : replicas.front().size(), replicas.size());
+                     groups(), replicas.size(),
+                     interleave > 1 ? fmt::format(" x {} chunks", interleave) : "");
 }
 
 Result<PlanView> plan_view(const json::Value& plan) {
@@ -162,6 +169,9 @@ Result<PlanView> plan_view(const json::Value& plan) {
   view.epoch = count_at(plan, "epoch");
   view.parent = count_at(plan, "parent");
   view.schedule = printable(text_at(plan, "schedule"));
+  view.interleave = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(count_at(plan, "interleave"), 1, kMostChunks));
+  view.micro_batch_size = static_cast<std::uint32_t>(count_at(plan, "micro_batch_size"));
   view.tp_width = numbers_of(array_at(plan, "tp_width"));
   for (const json::Value& flag : array_at(plan, "checkpoint")) {
     view.checkpoint.push_back(flag.is_boolean() && flag.get<bool>());
@@ -182,8 +192,10 @@ Result<PlanView> plan_view(const json::Value& plan) {
     std::vector<PlanView::Stage> stages;
     for (std::size_t stage = 0; stage < cuts.size(); ++stage) {
       const json::Value& row = placement[replica];
+      const std::size_t group =
+          view.interleave > 1 && row.is_array() && !row.empty() ? stage % row.size() : stage;
       stages.push_back({cuts[stage], stage + 1 < cuts.size() ? cuts[stage + 1] : layers,
-                        row.is_array() && stage < row.size() ? place_of(row[stage]) : "?"});
+                        row.is_array() && group < row.size() ? place_of(row[group]) : "?"});
     }
     view.replicas.push_back(std::move(stages));
   }
@@ -209,6 +221,9 @@ std::string plan_text(const PlanView& plan, double memory_cap_bytes) {
     out += *low == *high ? fmt::format(", {} microbatches per replica", *low)
                          : fmt::format(", {} to {} microbatches per replica", *low, *high);
   }
+  if (plan.micro_batch_size > 0) {
+    out += fmt::format(" of {} samples", plan.micro_batch_size);
+  }
   out += fmt::format("\n  predicted step {}, bound {}, gap {}, {} of peak flops\n\n",
                      format_seconds(plan.step_time_s), format_seconds(plan.lower_bound_s),
                      format_percent(plan.gap_ratio), format_percent(plan.peak_fraction));
@@ -226,18 +241,25 @@ std::string plan_text(const PlanView& plan, double memory_cap_bytes) {
                {"OF CAP", Align::kRight},
                {"NODE (REPLICA 0)"}});
   const auto& stages = plan.replicas.front();
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    const PlanView::Stage& stage = stages[s];
+  for (std::size_t g = 0; g < plan.groups(); ++g) {
+    std::string layers;
+    std::uint32_t count = 0;
+    std::uint32_t again = 0;
+    for (std::size_t s = g; s < stages.size(); s += plan.groups()) {
+      const PlanView::Stage& stage = stages[s];
+      layers += (layers.empty() ? "" : ",") + stage.layers();
+      count += std::max(stage.last_layer, stage.first_layer) - stage.first_layer;
+      again += recomputed(plan, stage.first_layer, stage.last_layer);
+    }
+    const PlanView::Stage& first = stages[g];
     const double unknown = std::numeric_limits<double>::quiet_NaN();
-    const double memory = s < plan.stage_memory_bytes.size() ? plan.stage_memory_bytes[s] : unknown;
-    const double time = s < plan.stage_time_s.size() ? plan.stage_time_s[s] : unknown;
-    table.add_row(
-        {fmt::to_string(s), stage.layers(),
-         fmt::to_string(std::max(stage.last_layer, stage.first_layer) - stage.first_layer),
-         fmt::to_string(recomputed(plan, stage.first_layer, stage.last_layer)),
-         width_range(plan.tp_width, stage.first_layer, stage.last_layer), format_seconds(time),
-         format_bytes(memory),
-         memory_cap_bytes > 0 ? format_percent(memory / memory_cap_bytes) : "-", stage.place});
+    const double memory = g < plan.stage_memory_bytes.size() ? plan.stage_memory_bytes[g] : unknown;
+    const double time = g < plan.stage_time_s.size() ? plan.stage_time_s[g] : unknown;
+    table.add_row({fmt::to_string(g), layers, fmt::to_string(count), fmt::to_string(again),
+                   width_range(plan.tp_width, first.first_layer, first.last_layer),
+                   format_seconds(time), format_bytes(memory),
+                   memory_cap_bytes > 0 ? format_percent(memory / memory_cap_bytes) : "-",
+                   first.place});
   }
   out += table.text();
 
@@ -259,6 +281,8 @@ std::vector<PlanChange> plan_changes(const PlanView& before, const PlanView& aft
   Changes changes;
   changes.note("shape", before.shape(), after.shape());
   changes.note("schedule", before.schedule, after.schedule);
+  changes.note("micro_batch_size", fmt::to_string(before.micro_batch_size),
+               fmt::to_string(after.micro_batch_size));
   changes.note("sp_width", fmt::to_string(before.sp_width), fmt::to_string(after.sp_width));
   const auto both = [](const auto& a, const auto& b) {
     return static_cast<std::uint32_t>(std::min(a.size(), b.size()));

@@ -25,6 +25,8 @@ struct PlanView {
   std::uint64_t epoch = 0;
   std::uint64_t parent = 0;
   std::string schedule;
+  std::uint32_t interleave = 1;         ///< stages of each device group
+  std::uint32_t micro_batch_size = 0;   ///< 0 = the job's
   std::vector<std::uint32_t> tp_width;  ///< per layer
   std::vector<bool> checkpoint;         ///< per layer
   std::uint32_t sp_width = 1;
@@ -37,7 +39,9 @@ struct PlanView {
   std::vector<double> stage_time_s;
   std::vector<double> stage_memory_bytes;
 
-  [[nodiscard]] std::string shape() const;  ///< "TP 8 x PP 8 x DP 16"
+  /// Device groups of a replica; group g has the stages g, g + groups(), ...
+  [[nodiscard]] std::size_t groups() const;
+  [[nodiscard]] std::string shape() const;  ///< "TP 8 x PP 8 x DP 16", "... x 6 chunks"
 };
 [[nodiscard]] Result<PlanView> plan_view(const json::Value& plan);
 

@@ -43,6 +43,20 @@ TEST(PlanText, ShowsShapeStagesAndShareOfTheCap) {
   EXPECT_NE(text.find("    1     3-5      3           1   2"), std::string::npos) << text;
 }
 
+TEST(PlanText, ShowsTheChunksOfADeviceGroupInOneRow) {
+  json::Value plan = small_plan();
+  plan["schedule"] = "interleaved";
+  plan["interleave"] = 2;
+  plan["micro_batch_size"] = 4;
+  plan["pp_splits"] = {0, 1, 3, 4};
+  const std::string text = plan_text(view_of(plan), 80e9);
+  EXPECT_NE(text.find("TP 2 x PP 2 x DP 2 x 2 chunks"), std::string::npos) << text;
+  EXPECT_NE(text.find("8 microbatches per replica of 4 samples"), std::string::npos) << text;
+  EXPECT_NE(text.find("    0      0,3      2           1   2"), std::string::npos) << text;
+  EXPECT_NE(text.find("    1  1-2,4-5      4           1   2"), std::string::npos) << text;
+  EXPECT_EQ(text.find('?'), std::string::npos) << text;
+}
+
 TEST(PlanText, NamesReplicasThatAreCutDifferently) {
   json::Value plan = small_plan();
   plan["replica_splits"] = json::Value::array({json::Value::array(), {0, 4}});
