@@ -195,9 +195,8 @@ std::optional<JobLoop::Rejection> JobLoop::implausible(const std::string& node,
                               sample.rank, sample.step, sample.wall_s, compute));
   }
   if (sample.microbatches > job_->global_batch) {
-    return reject("implausible",
-                  fmt::format("of rank {} claims {} microbatches of {} in a step", sample.rank,
-                              sample.microbatches, job_->global_batch));
+    return reject("implausible", fmt::format("of rank {} claims {} microbatches of {} in a step",
+                                             sample.rank, sample.microbatches, job_->global_batch));
   }
   return std::nullopt;
 }

@@ -41,7 +41,7 @@ struct NodeType {
   double nic_bytes_per_s = 0;  ///< one NIC, one way
   std::uint32_t nics = 0;      ///< that serve devices
   std::string topo_file;       ///< where this came from; empty = given directly
-  CommTable comm = {};              ///< filled by the loader; may be empty
+  CommTable comm = {};         ///< filled by the loader; may be empty
 };
 /// The node type's table, or the simple one when it has none.
 [[nodiscard]] CommTable comm_table(const NodeType& type);
