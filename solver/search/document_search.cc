@@ -297,7 +297,12 @@ class ObjectiveSearch {
       result_.certificate.ruled_out.push_back(
           {"their least communication and stage time alone exceed the best objective", by_bound});
     }
+    if (!fleet_.not_mixed().empty()) {
+      result_.certificate.undone.push_back(fleet_.not_mixed());
+      result_.certificate.bounds_all = false;
+    }
     if (mixed_left_) {
+      result_.certificate.bounds_all = false;
       result_.certificate.undone.push_back(
           "rows that mix TP widths or node types: too many layers or devices, so the bound speaks "
           "of rows of one kind");

@@ -57,7 +57,13 @@ Fleet::Fleet(const Job& job) : job_(job), pools_(usable_pools(job.cluster)) {
       }
     }
   }
-  mixes_ = (job.search.stage_widths || pools_.size() > 1) && chain && kinds > sizes_.size();
+  const bool wanted = (job.search.stage_widths || pools_.size() > 1) && kinds > sizes_.size();
+  mixes_ = wanted && chain;
+  if (wanted && !chain) {
+    not_mixed_ =
+        "rows that mix TP widths or node types: widths that do not divide one another and the "
+        "nodes' devices are not packed together, so the bound speaks of rows of one kind";
+  }
 }
 
 std::uint32_t Fleet::pool_of(const Sharding& sharding) const {

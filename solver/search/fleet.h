@@ -31,6 +31,8 @@ class Fleet {
   [[nodiscard]] const std::vector<std::string>& not_measured() const { return not_measured_; }
   /// Whether stages of one row may mix kinds: widths that divide one another and their nodes.
   [[nodiscard]] bool mixes() const { return mixes_; }
+  /// Why they do not although the job allows it; empty when they do, or are not to.
+  [[nodiscard]] const std::string& not_mixed() const { return not_mixed_; }
 
   /// Rows of one kind; the caller sets the microbatches.
   [[nodiscard]] RowProblem problem(const Size& size, const Sharding& sharding,
@@ -51,6 +53,7 @@ class Fleet {
   std::vector<std::unique_ptr<Size>> sizes_;
   std::vector<std::string> not_measured_;
   bool mixes_ = false;
+  std::string not_mixed_;
 };
 
 /// As equal as can be, in multiples of `unit`; empty when that does not divide the total.

@@ -35,15 +35,17 @@ std::string summary_of(const Job& job, const Plan& plan, const Certificate& cert
   }
   text +=
       fmt::format(": {:.3f} s per step, {:.1f} % of peak; ", p.step_time_s, p.peak_fraction * 100);
+  const char* apart = certificate.bounds_all ? "" : ", apart from what was not looked at";
   if (job.search.model == CostModelKind::kDocument) {
-    return text + fmt::format("the document's objective is {:.6g}, {}", certificate.objective,
+    return text + fmt::format("the document's objective is {:.6g}, {}{}", certificate.objective,
                               certificate.optimal ? std::string("and no plan has less")
                                                   : fmt::format("no plan has less than {:.6g}",
-                                                                certificate.objective_bound));
+                                                                certificate.objective_bound),
+                              apart);
   }
-  return text + fmt::format("{}no plan is below {:.3f} s (gap {:.2f} %)",
+  return text + fmt::format("{}no plan is below {:.3f} s (gap {:.2f} %){}",
                             certificate.optimal ? "proven the best; placed in any way " : "",
-                            p.lower_bound_s, p.gap_ratio * 100);
+                            p.lower_bound_s, p.gap_ratio * 100, apart);
 }
 
 Error nothing_found(const Job& job, const Fleet& fleet, const SearchResult& result) {
@@ -97,6 +99,7 @@ Result<SolveOutcome> solve(const Job& job, const SolveOptions& options) {
   if (document) {
     outcome.certificate.objective = result.best.value;
     outcome.certificate.optimal =
+        outcome.certificate.bounds_all &&
         result.best.value <= outcome.certificate.objective_bound * (1 + kRounding);
   }
   if (job.limits.step_time_s > 0 && predicted.step_time_s > job.limits.step_time_s) {

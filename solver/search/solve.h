@@ -42,7 +42,8 @@ struct Certificate {
     std::uint64_t shapes = 0;
   };
   std::vector<Reason> ruled_out;    ///< none counted twice
-  std::vector<std::string> undone;  ///< what was not looked at; the bound does not need it
+  std::vector<std::string> undone;  ///< what was not looked at
+  bool bounds_all = true;           ///< false: the bounds do not speak of all that is undone
 };
 
 struct SolveOutcome {

@@ -241,6 +241,10 @@ class StepSearch {
         open_.push_back({alike.spec, alike.bound_s, false});
       }
     }
+    if (!fleet_.not_mixed().empty()) {
+      result_.certificate.undone.push_back(fleet_.not_mixed());
+      result_.certificate.bounds_all = false;
+    }
     if (!fleet_.mixes() || stopped()) {
       return;
     }
@@ -254,7 +258,7 @@ class StepSearch {
       result_.certificate.undone.push_back(
           "rows that mix TP widths or node types: too many layers and replica counts, so the bound "
           "speaks of rows of one kind");
-      mixed_left_ = true;
+      result_.certificate.bounds_all = false;
       return;
     }
     lower_limits(units);
@@ -531,7 +535,7 @@ class StepSearch {
       result_.certificate.undone.push_back("the rest of the search: it was stopped");
     }
     result_.bound_s = bound;
-    result_.certificate.optimal = result_.complete && !mixed_left_ &&
+    result_.certificate.optimal = result_.complete && result_.certificate.bounds_all &&
                                   interleaved_bound_s_ >= result_.best.step_s &&
                                   std::all_of(open_.begin(), open_.end(), [&](const Open& open) {
                                     return open.proven || open.bound_s >= result_.best.step_s;
@@ -556,7 +560,6 @@ class StepSearch {
   const SolveOptions& options_;
   std::vector<Alike> alike_;
   std::vector<Open> open_;
-  bool mixed_left_ = false;
   std::uint64_t by_work_ = 0;
   std::uint64_t by_memory_ = 0;
   std::uint64_t by_bound_ = 0;

@@ -65,6 +65,21 @@ TEST(Solve, FindsASanePlanForTheLargeJob) {
   EXPECT_GT(outcome->shapes_tried, outcome->shapes_pruned);
 }
 
+TEST(Solve, ClaimsNothingOfWidthsThatItCannotPackTogether) {
+  Job job = testing::small_job(6, 1, 8, 16);
+  job.search.stage_widths = true;
+  job.search.tp_widths = {1, 7};
+  for (const CostModelKind model : {CostModelKind::kPhysical, CostModelKind::kDocument}) {
+    job.search.model = model;
+    const auto outcome = solve(job);
+    ASSERT_TRUE(outcome) << outcome.error().message;
+    EXPECT_FALSE(outcome->certificate.optimal);
+    EXPECT_FALSE(outcome->certificate.bounds_all);
+    ASSERT_EQ(outcome->certificate.undone.size(), 1U);
+    EXPECT_NE(outcome->summary.find("apart from"), std::string::npos) << outcome->summary;
+  }
+}
+
 TEST(Solve, IsDeterministic) {
   const Job job = testing::small_job(12, 4, 8, 64);
   const auto a = solve(job);
