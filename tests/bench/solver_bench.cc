@@ -102,27 +102,27 @@ std::vector<Measurement> operators() {
 std::vector<Measurement> growth() {
   std::vector<Measurement> rows;
   for (const std::uint32_t blocks : {24U, 48U, 96U, 192U, 384U, 768U}) {
-    rows.push_back(
-        {"growth.layers_" + std::to_string(blocks), cpu_of(resized(blocks, 8192, 128)), "s"});
+    rows.push_back({"offline.growth.layers_" + std::to_string(blocks),
+                    cpu_of(resized(blocks, 8192, 128)), "s"});
   }
   for (const std::uint32_t stages : {4U, 8U, 16U, 32U, 64U}) {
     solver::Job job = large_job();
     job.search.max_stages = stages;
-    rows.push_back({"growth.stages_" + std::to_string(stages), cpu_of(job), "s"});
+    rows.push_back({"offline.growth.stages_" + std::to_string(stages), cpu_of(job), "s"});
   }
   for (const std::uint32_t nodes : {16U, 32U, 64U, 128U, 256U, 512U, 1024U}) {
-    rows.push_back(
-        {"growth.devices_" + std::to_string(nodes * 8), cpu_of(resized(96, 8192, nodes)), "s"});
+    rows.push_back({"offline.growth.devices_" + std::to_string(nodes * 8),
+                    cpu_of(resized(96, 8192, nodes)), "s"});
   }
   solver::Job job = large_job();
   job.schedule = solver::Schedule::kInterleaved;
-  rows.push_back({"growth.interleaved", cpu_of(job), "s"});
+  rows.push_back({"offline.growth.interleaved", cpu_of(job), "s"});
   job = large_job();
   job.search.micro_batch_sizes = {1, 2, 4};
-  rows.push_back({"growth.micro_batches", cpu_of(job), "s"});
+  rows.push_back({"offline.growth.micro_batches", cpu_of(job), "s"});
   job = large_job();
   job.search.stage_widths = true;
-  rows.push_back({"growth.stage_widths", cpu_of(job), "s"});
+  rows.push_back({"offline.growth.stage_widths", cpu_of(job), "s"});
   return rows;
 }
 
@@ -183,7 +183,7 @@ std::vector<Measurement> replan() {
 
 const Registration kOffline("offline.gpt3_175b_1024.", offline);
 const Registration kOperators("offline.", operators);
-const Registration kGrowth("growth.", growth);
+const Registration kGrowth("offline.growth.", growth);
 const Registration kReplan("replan.", replan);
 
 }  // namespace
