@@ -210,7 +210,7 @@ Result<PlanView> plan_view(const json::Value& plan) {
   return view;
 }
 
-std::string plan_text(const PlanView& plan, double memory_cap_bytes) {
+std::string plan_text(const PlanView& plan, const std::vector<double>& memory_caps_bytes) {
   std::string out =
       fmt::format("Plan of job {}, epoch {}", plan.job.empty() ? "-" : plan.job, plan.epoch);
   out += plan.epoch > 0 ? fmt::format(" (parent {})\n", plan.parent) : " (not active yet)\n";
@@ -255,11 +255,12 @@ std::string plan_text(const PlanView& plan, double memory_cap_bytes) {
     const double unknown = std::numeric_limits<double>::quiet_NaN();
     const double memory = g < plan.stage_memory_bytes.size() ? plan.stage_memory_bytes[g] : unknown;
     const double time = g < plan.stage_time_s.size() ? plan.stage_time_s[g] : unknown;
-    table.add_row({fmt::to_string(g), layers, fmt::to_string(count), fmt::to_string(again),
-                   width_range(plan.tp_width, first.first_layer, first.last_layer),
-                   format_seconds(time), format_bytes(memory),
-                   memory_cap_bytes > 0 ? format_percent(memory / memory_cap_bytes) : "-",
-                   first.place});
+    table.add_row(
+        {fmt::to_string(g), layers, fmt::to_string(count), fmt::to_string(again),
+         width_range(plan.tp_width, first.first_layer, first.last_layer), format_seconds(time),
+         format_bytes(memory),
+         g < memory_caps_bytes.size() ? format_percent(memory / memory_caps_bytes[g]) : "-",
+         first.place});
   }
   out += table.text();
 

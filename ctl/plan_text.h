@@ -46,8 +46,9 @@ struct PlanView {
 [[nodiscard]] Result<PlanView> plan_view(const json::Value& plan);
 
 /// Header, stage table of replica 0, replicas that are cut differently, predictions.
-/// `memory_cap_bytes` 0 = not known.
-[[nodiscard]] std::string plan_text(const PlanView& plan, double memory_cap_bytes);
+/// `memory_caps_bytes` per device group; empty = not known.
+[[nodiscard]] std::string plan_text(const PlanView& plan,
+                                    const std::vector<double>& memory_caps_bytes = {});
 
 struct PlanChange {
   std::string what;   ///< "layers", "placement", "recompute", "microbatches", "tp_width", "shape"

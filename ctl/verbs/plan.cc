@@ -86,7 +86,7 @@ Result<Exit> show_plan(const Context& context, const PlanOptions& options) {
   if (!view) {
     return tl::unexpected(view.error());
   }
-  print(plan_text(*view, 0));
+  print(plan_text(*view));
   return Exit::kOk;
 }
 

@@ -56,14 +56,15 @@ class Progress {
   bool shown_ = false;
 };
 
-/// Smallest memory that a device of the cluster offers to a plan.
-double memory_cap_bytes(const solver::Job& job) {
-  double cap = job.limits.device_memory_bytes;
-  for (const solver::NodeType& type : job.cluster.node_types) {
-    const double own = job.cluster.device_types[type.device_type].memory_bytes;
-    cap = cap > 0 ? std::min(cap, own) : own;
+/// What a device of each group offers to the plan.
+std::vector<double> memory_caps_bytes(const solver::Job& job, const solver::Plan& plan) {
+  std::vector<double> caps;
+  for (const solver::Position& position : plan.placement.front()) {
+    const double own = job.limits.device_memory_bytes;
+    caps.push_back((own > 0 ? own : job.cluster.device_type_of(position.node).memory_bytes) *
+                   (1 - job.limits.memory_reserve_ratio));
   }
-  return cap * (1 - job.limits.memory_reserve_ratio);
+  return caps;
 }
 
 /// What the search looked at, what it ruled out and why, what it left.
@@ -129,7 +130,7 @@ Result<Exit> solve_job(const Context& context, const SolveVerbOptions& options) 
   if (!view) {
     return tl::unexpected(view.error());
   }
-  print(plan_text(*view, memory_cap_bytes(*job)));
+  print(plan_text(*view, memory_caps_bytes(*job, outcome->plan)));
   print(
       fmt::format("\n{}\n{}", outcome->summary, certificate_text(outcome->certificate, elapsed_s)));
   return Exit::kOk;

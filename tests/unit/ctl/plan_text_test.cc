@@ -35,10 +35,11 @@ PlanView view_of(const json::Value& plan) {
 }
 
 TEST(PlanText, ShowsShapeStagesAndShareOfTheCap) {
-  const std::string text = plan_text(view_of(small_plan()), 80e9);
+  const std::string text = plan_text(view_of(small_plan()), {40e9, 80e9});
   EXPECT_NE(text.find("job small, epoch 3 (parent 2)"), std::string::npos) << text;
   EXPECT_NE(text.find("TP 2 x PP 2 x DP 2"), std::string::npos) << text;
   EXPECT_NE(text.find("8 microbatches per replica"), std::string::npos) << text;
+  EXPECT_NE(text.find("75.0 %  n0[0-1]"), std::string::npos) << text;
   EXPECT_NE(text.find("75.0 %  n1[0-1]"), std::string::npos) << text;
   EXPECT_NE(text.find("    1     3-5      3           1   2"), std::string::npos) << text;
 }
@@ -49,7 +50,7 @@ TEST(PlanText, ShowsTheChunksOfADeviceGroupInOneRow) {
   plan["interleave"] = 2;
   plan["micro_batch_size"] = 4;
   plan["pp_splits"] = {0, 1, 3, 4};
-  const std::string text = plan_text(view_of(plan), 80e9);
+  const std::string text = plan_text(view_of(plan), {80e9, 80e9});
   EXPECT_NE(text.find("TP 2 x PP 2 x DP 2 x 2 chunks"), std::string::npos) << text;
   EXPECT_NE(text.find("8 microbatches per replica of 4 samples"), std::string::npos) << text;
   EXPECT_NE(text.find("    0      0,3      2           1   2"), std::string::npos) << text;
@@ -63,7 +64,7 @@ TEST(PlanText, NamesReplicasThatAreCutDifferently) {
   const PlanView view = view_of(plan);
   EXPECT_EQ(view.replicas[0][0].layers(), "0-2");
   EXPECT_EQ(view.replicas[1][0].layers(), "0-3");
-  EXPECT_NE(plan_text(view, 0).find("replica 1 has its own cuts: 0, 4"), std::string::npos);
+  EXPECT_NE(plan_text(view).find("replica 1 has its own cuts: 0, 4"), std::string::npos);
 }
 
 TEST(PlanText, SurvivesAnswersWithMissingOrWrongFields) {
@@ -72,8 +73,8 @@ TEST(PlanText, SurvivesAnswersWithMissingOrWrongFields) {
   plan["tp_width"] = "wide";
   plan["predicted"] = json::Value();
   plan["microbatches"] = {-1, 1e300};
-  EXPECT_FALSE(plan_text(view_of(plan), 1).empty());
-  EXPECT_FALSE(plan_text(view_of({{"schema", "tapas.plan/1"}}), 0).empty());
+  EXPECT_FALSE(plan_text(view_of(plan), {1}).empty());
+  EXPECT_FALSE(plan_text(view_of({{"schema", "tapas.plan/1"}})).empty());
   EXPECT_FALSE(plan_view({{"schema", "tapas.plan/2"}}).has_value());
   EXPECT_FALSE(plan_view(json::Value::array()).has_value());
 }
