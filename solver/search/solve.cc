@@ -53,10 +53,16 @@ Error nothing_found(const Job& job, const Fleet& fleet, const SearchResult& resu
     return {ErrorCode::kTimeout,
             fmt::format("job {}: stopped before a first plan was found", job.name)};
   }
-  PlanEvaluator evaluator(job);
+  // The smallest microbatches hold least.
+  const auto smallest = std::min_element(
+      fleet.sizes().begin(), fleet.sizes().end(), [](const auto& a, const auto& b) {
+        return a->job.graph.micro_batch_size < b->job.graph.micro_batch_size;
+      });
+  const Job& least = (*smallest)->job;
+  PlanEvaluator evaluator(least);
   const Pool pool = usable_nodes(job.cluster);
   std::string text = fmt::format("job {}: {}", job.name,
-                                 explain_infeasible(evaluator, pool, list_shapes(job, pool)));
+                                 explain_infeasible(evaluator, pool, list_shapes(least, pool)));
   if (!fleet.not_measured().empty()) {
     text += fmt::format("; not planned: {}", fleet.not_measured().front());
   }
