@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <tuple>
@@ -56,10 +57,8 @@ std::vector<std::uint16_t> device_order(const CommTable& table, std::uint32_t de
     std::vector<Group> merged;
     for (const auto& [apart, a, b] : pairs) {
       if (!groups[a].empty() && !groups[b].empty()) {
-        groups[a].insert(groups[a].end(), groups[b].begin(), groups[b].end());
-        groups[b].clear();
-        merged.push_back(std::move(groups[a]));
-        groups[a].clear();
+        Group& both = merged.emplace_back(std::exchange(groups[a], {}));
+        std::ranges::copy(std::exchange(groups[b], {}), std::back_inserter(both));
       }
     }
     // Whole groups first, so that those of every width start at multiples of it.
