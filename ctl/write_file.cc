@@ -1,5 +1,7 @@
 #include "ctl/write_file.h"
 
+#include "ctl/context.h"
+
 #include <fstream>
 
 namespace tapas::ctl {
@@ -12,6 +14,14 @@ Result<void> write_file(const std::string& path, const std::string& text) {
     return fail(ErrorCode::kIo, "cannot write {}: check that the folder exists and has room", path);
   }
   return {};
+}
+
+Result<void> write_or_print(const std::string& path, const std::string& text) {
+  if (path.empty()) {
+    print(text);
+    return {};
+  }
+  return write_file(path, text);
 }
 
 }  // namespace tapas::ctl

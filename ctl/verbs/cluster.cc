@@ -78,9 +78,7 @@ Result<Exit> new_cluster(NewOptions options) {
     return tl::unexpected(cluster.error());
   }
   const std::string text = json::dump(value, 2) + "\n";
-  if (options.out_file.empty()) {
-    print(text);
-  } else if (auto done = write_file(options.out_file, text); !done) {
+  if (auto done = write_or_print(options.out_file, text); !done) {
     return tl::unexpected(done.error());
   }
   say(fmt::format("{}: {}, {}", printable(cluster->name),
@@ -131,22 +129,16 @@ Result<Exit> read_collectives(const CollectivesOptions& options) {
   if (!layout) {
     return tl::unexpected(layout.error());
   }
-  std::vector<solver::profile::File> files;
-  for (const std::string& path : options.files) {
-    auto file = solver::profile::load_file(path);
-    if (!file) {
-      return tl::unexpected(file.error());
-    }
-    files.push_back(std::move(*file));
+  const auto files = solver::profile::load_files(options.files);
+  if (!files) {
+    return tl::unexpected(files.error());
   }
-  const auto table = solver::profile::read_collectives(*layout, files, options.profile);
+  const auto table = solver::profile::read_collectives(*layout, *files, options.profile);
   if (!table) {
     return tl::unexpected(table.error());
   }
   const std::string text = json::dump(collectives_to_json(*table), 1) + "\n";
-  if (options.out_file.empty()) {
-    print(text);
-  } else if (auto done = write_file(options.out_file, text); !done) {
+  if (auto done = write_or_print(options.out_file, text); !done) {
     return tl::unexpected(done.error());
   }
   say(format_count(table->size(), "measured time") +

@@ -73,9 +73,7 @@ Result<Exit> write_graph(const solver::DecoderShape& shape, const std::string& o
     return tl::unexpected(graph.error());
   }
   const std::string text = json::dump(solver::graph_to_json(*graph), 1) + "\n";
-  if (out_file.empty()) {
-    print(text);
-  } else if (auto done = write_file(out_file, text); !done) {
+  if (auto done = write_or_print(out_file, text); !done) {
     return tl::unexpected(done.error());
   }
   say(summary(*graph, shape.bytes_per_element));

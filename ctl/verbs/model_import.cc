@@ -66,22 +66,16 @@ Result<Exit> import_profile(const ImportOptions& options) {
   if (!layout) {
     return tl::unexpected(layout.error());
   }
-  std::vector<solver::profile::File> files;
-  for (const std::string& path : options.files) {
-    auto file = solver::profile::load_file(path);
-    if (!file) {
-      return tl::unexpected(file.error());
-    }
-    files.push_back(std::move(*file));
+  const auto files = solver::profile::load_files(options.files);
+  if (!files) {
+    return tl::unexpected(files.error());
   }
-  const auto profile = solver::profile::read(*layout, files, options.profile);
+  const auto profile = solver::profile::read(*layout, *files, options.profile);
   if (!profile) {
     return tl::unexpected(profile.error());
   }
   const std::string text = json::dump(solver::graph_to_json(profile->graph), 1) + "\n";
-  if (options.out_file.empty()) {
-    print(text);
-  } else if (auto done = write_file(options.out_file, text); !done) {
+  if (auto done = write_or_print(options.out_file, text); !done) {
     return tl::unexpected(done.error());
   }
   say(fmt::format("{}: {}, {}", printable(profile->graph.name),

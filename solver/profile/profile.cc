@@ -122,6 +122,18 @@ Result<File> load_file(const std::string& path) {
   return file;
 }
 
+Result<std::vector<File>> load_files(const std::vector<std::string>& paths) {
+  std::vector<File> files;
+  for (const std::string& path : paths) {
+    auto file = load_file(path);
+    if (!file) {
+      return tl::unexpected<Error>(file.error());
+    }
+    files.push_back(std::move(*file));
+  }
+  return files;
+}
+
 Result<Profile> read(Layout layout, const std::vector<File>& files, const Options& options) {
   if (auto ok = check_files(files); !ok) {
     return tl::unexpected(ok.error());

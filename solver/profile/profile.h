@@ -30,6 +30,8 @@ struct File {
   std::string text;
 };
 [[nodiscard]] Result<File> load_file(const std::string& path);
+/// In the given order; the first that cannot be read is the error.
+[[nodiscard]] Result<std::vector<File>> load_files(const std::vector<std::string>& paths);
 
 /// What the files themselves do not say. Zero or empty = left out.
 struct Options {
