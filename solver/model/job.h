@@ -21,7 +21,10 @@ std::string_view to_string(CostModelKind kind);
 struct Capabilities {
   bool replica_splits = true;     ///< replicas may cut their layers differently
   bool microbatch_counts = true;  ///< replicas may take different numbers of microbatches
-  bool recompute = true;          ///< recompute flags may change
+  bool recompute = true;          ///< recompute flags may change, for each replica apart
+  bool placement = true;          ///< stages may move to other devices
+  /// A stage of one replica may run on part of its devices, as a narrower TP group.
+  bool narrower_groups = false;
 };
 
 struct Limits {

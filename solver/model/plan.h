@@ -13,7 +13,9 @@ namespace tapas::solver {
 /// Where one stage of one replica runs, or all its chunks: a TP group inside one node.
 struct Position {
   NodeId node;
-  std::vector<std::uint16_t> devices;  ///< local indices, as many as the group is wide
+  /// Local indices: the group is as wide as they are many. That is the layers' tp_width, or less
+  /// where the job's runtime can run narrower groups.
+  std::vector<std::uint16_t> devices;
 
   friend bool operator==(const Position&, const Position&) = default;
 };
@@ -51,6 +53,8 @@ struct Plan {
   /// Cuts of replicas that differ from pp_splits; empty, or one entry per replica with an empty
   /// entry meaning pp_splits.
   std::vector<std::vector<std::uint32_t>> replica_splits;
+  /// Recompute flags of replicas that differ from `checkpoint`, in the same manner.
+  std::vector<std::vector<bool>> replica_checkpoint;
   Prediction predicted;
 
   /// Device groups of a replica. Without interleaving these are the stages of pp_splits.
@@ -65,6 +69,11 @@ struct Plan {
     return replica < replica_splits.size() && !replica_splits[replica].empty()
                ? replica_splits[replica]
                : pp_splits;
+  }
+  [[nodiscard]] const std::vector<bool>& checkpoint_of(std::uint32_t replica) const {
+    return replica < replica_checkpoint.size() && !replica_checkpoint[replica].empty()
+               ? replica_checkpoint[replica]
+               : checkpoint;
   }
 };
 
@@ -90,7 +99,8 @@ struct LayerMove {
 };
 
 /// Every layer whose devices differ between two plans of one job; both pass check_plan(). A replica
-/// that `before` does not have takes its layers from one that it has.
+/// that `before` does not have takes its layers from one that it has. Devices that held the same
+/// layer for another replica need only what replicas do not share: its part of the optimizer state.
 [[nodiscard]] std::vector<LayerMove> moves_between(const Job& job, const Plan& before,
                                                    const Plan& after);
 

@@ -338,10 +338,11 @@ class MicroReplan {
 
 }  // namespace
 
-Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request) {
+Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request,
+                              const ReplanLimits& limits) {
   const std::uint32_t size = request.current.micro_batch_size;
   if (size != 0 && size != job.graph.micro_batch_size && job.global_batch % size == 0) {
-    return micro_replan(with_micro_batch_size(job, size), request);
+    return micro_replan(with_micro_batch_size(job, size), request, limits);
   }
   if (auto ok = check_plan(job, request.current); !ok) {
     return fail_in("current plan", ok.error());

@@ -6,6 +6,8 @@
 #include "solver/model/plan.h"
 
 #include <cstdint>
+#include <functional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -14,9 +16,26 @@ namespace tapas::solver {
 struct ReplanRequest {
   Plan current;
   ClusterState state;
+  std::vector<bool> pinned;       ///< per NodeId: keeps its stages and layers; empty = none
   double expected_episode_s = 0;  ///< how long the condition should still last
   /// Observed over predicted step time while healthy: puts predictions into the job's seconds.
   double calibration = 1.0;
+};
+
+/// How long to look. The answer depends on the request, the evaluations and the seed alone, unless
+/// one of the others ends the search.
+struct ReplanLimits {
+  std::uint64_t evaluations = 4000;  ///< changed replicas timed
+  std::uint64_t seed = 1;
+  std::function<bool()> out_of_time;  ///< asked after every evaluation; empty = never
+  std::stop_token stop;
+};
+
+/// One widening of the search and what it came to.
+struct Tried {
+  std::string what;               ///< "microbatches", "pair", "rows", "nodes", "kicks"
+  double step_s = 0;              ///< of the best plan so far, calibrated
+  std::uint64_t evaluations = 0;  ///< since the start
 };
 
 struct Proposal {
@@ -26,18 +45,22 @@ struct Proposal {
   std::vector<std::uint32_t> stages_touched;  ///< distinct, over all replicas
   double step_before_s = 0;                   ///< current plan under the measured state, calibrated
   double step_after_s = 0;
-  double lower_bound_s = 0;  ///< no plan can be faster with these slowdowns, calibrated
+  double lower_bound_s = 0;  ///< no plan can be faster in the measured state, calibrated
   double switch_s = 0;       ///< pause and transfer
   double net_gain_s = 0;     ///< over the expected episode, switch cost taken off
   std::uint64_t plans_evaluated = 0;
-  std::string reason;  ///< one sentence
+  std::vector<Tried> tried;
+  std::string stopped;  ///< why the search ended, half a sentence
+  std::string reason;   ///< one sentence
 };
 
-/// Re-optimises only what the measured slowdowns touch: for each affected replica the slow stage
-/// and its best partner are solved exactly (cut and recompute), then microbatch counts by exact
-/// single transfers, as far as the job's capabilities allow. Never worse than doing nothing;
-/// deterministic; the plan passes check_plan(). Moving back after a recovery is the same call with
+/// Re-optimises only what the measured slowdowns touch, within the job's capabilities, pins and
+/// drains: the slow stage and its best partner first, then whole replicas, then which node sits
+/// where (docs/micro-replan.md). Minimises the time per useful step over the expected episode,
+/// switch included; among equals the fewest bytes moved. Never worse than doing nothing; the plan
+/// passes check_plan() and switch_violations(). Moving back after a recovery is the same call with
 /// healthy devices.
-[[nodiscard]] Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request);
+[[nodiscard]] Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request,
+                                            const ReplanLimits& limits = {});
 
 }  // namespace tapas::solver
