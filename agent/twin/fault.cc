@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <set>
 #include <sstream>
 #include <system_error>
 
@@ -10,7 +11,7 @@ namespace tapas::twin {
 
 namespace {
 
-constexpr double kMaxSlowdown = 1000;
+constexpr double kMaxFactor = 1000;
 
 Result<double> number(std::string_view key, std::string_view text, double min, double max) {
   double value = 0;
@@ -29,6 +30,16 @@ Result<std::uint64_t> counter(std::string_view key, std::string_view text) {
     return fail(ErrorCode::kInvalid, "fault: {}={} is not a whole number", key, text);
   }
   return value;
+}
+
+std::optional<Fault::Kind> kind_of(std::string_view key) {
+  for (const Fault::Kind kind : {Fault::Kind::kCompute, Fault::Kind::kSend, Fault::Kind::kReceive,
+                                 Fault::Kind::kInside, Fault::Kind::kPath}) {
+    if (factor_key(kind) == key) {
+      return kind;
+    }
+  }
+  return std::nullopt;
 }
 
 bool has_begun(const Fault& fault, std::uint64_t step, double job_time_s) {
@@ -50,26 +61,43 @@ Result<void> store(const Result<T>& value, U& into) {
 
 }  // namespace
 
+std::string_view factor_key(Fault::Kind kind) {
+  switch (kind) {
+    case Fault::Kind::kCompute:
+      return "slowdown";
+    case Fault::Kind::kSend:
+      return "send";
+    case Fault::Kind::kReceive:
+      return "receive";
+    case Fault::Kind::kInside:
+      return "inside";
+    case Fault::Kind::kPath:
+      return "path";
+  }
+  return "";
+}
+
 Result<Fault> parse_fault(std::string_view text, const solver::Cluster& cluster) {
   Fault fault;
-  bool has_node = false;
-  bool has_slowdown = false;
+  std::set<std::string> given;
   std::istringstream words{std::string(text)};
   for (std::string word; words >> word;) {
     const std::size_t equals = word.find('=');
     const std::string key = word.substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
+    if (!given.insert(key).second) {
+      return fail(ErrorCode::kInvalid, "fault \"{}\": {} is there twice", text, key);
+    }
     Result<void> ok;
-    if (key == "node") {
+    if (const auto kind = kind_of(key)) {
+      fault.kind = *kind;
+      ok = store(number(key, value, 1.0 / kMaxFactor, kMaxFactor), fault.factor);
+    } else if (key == "node" || key == "from" || key == "to") {
       const auto node = cluster.find(value);
       if (!node) {
         return fail(ErrorCode::kNotFound, "fault: cluster {} has no node {}", cluster.name, value);
       }
-      fault.node = *node;
-      has_node = true;
-    } else if (key == "slowdown") {
-      ok = store(number(key, value, 1.0 / kMaxSlowdown, kMaxSlowdown), fault.slowdown);
-      has_slowdown = true;
+      (key == "to" ? fault.to : fault.node) = *node;
     } else if (key == "device") {
       ok = store(counter(key, value), fault.device);
     } else if (key == "step") {
@@ -80,15 +108,31 @@ Result<Fault> parse_fault(std::string_view text, const solver::Cluster& cluster)
       ok = store(number(key, value, 0, 1e9), fault.from_s);
     } else {
       return fail(ErrorCode::kInvalid,
-                  "fault: unknown key {}; known: node, device, slowdown, step, until_step, at_s",
+                  "fault: unknown key {}; known: node, device, slowdown, send, receive, inside, "
+                  "from, to, path, step, until_step, at_s",
                   key);
     }
     if (!ok) {
       return tl::unexpected<Error>(ok.error());
     }
   }
-  if (!has_node || !has_slowdown) {
-    return fail(ErrorCode::kInvalid, "fault \"{}\": needs node=NAME and slowdown=FACTOR", text);
+  const auto factors = std::count_if(given.begin(), given.end(),
+                                     [](const std::string& key) { return kind_of(key); });
+  const bool path = fault.kind == Fault::Kind::kPath;
+  const bool named =
+      path ? given.contains("from") && given.contains("to") && !given.contains("node")
+           : given.contains("node") && !given.contains("from") && !given.contains("to");
+  if (factors != 1 || !named) {
+    return fail(ErrorCode::kInvalid,
+                "fault \"{}\": needs node=NAME and one of slowdown, send, receive, inside, or "
+                "from=NAME to=NAME path=FACTOR",
+                text);
+  }
+  if (path && fault.node == fault.to) {
+    return fail(ErrorCode::kInvalid, "fault \"{}\": a path leads to another node", text);
+  }
+  if (fault.device && fault.kind != Fault::Kind::kCompute) {
+    return fail(ErrorCode::kInvalid, "fault \"{}\": only slowdown can be of one device", text);
   }
   if (fault.device && *fault.device >= cluster.type_of(fault.node).devices) {
     return fail(ErrorCode::kNotFound, "fault: node {} has {} devices, no device {}",
@@ -100,7 +144,9 @@ Result<Fault> parse_fault(std::string_view text, const solver::Cluster& cluster)
 
 std::size_t Faults::heal(NodeId node, std::uint64_t step, double job_time_s) {
   return std::erase_if(faults_, [&](const Fault& fault) {
-    return fault.node == node && has_begun(fault, step, job_time_s);
+    const bool concerns =
+        fault.node == node || (fault.kind == Fault::Kind::kPath && fault.to == node);
+    return concerns && has_begun(fault, step, job_time_s);
   });
 }
 
@@ -112,17 +158,44 @@ std::vector<Fault> Faults::acting(std::uint64_t step, double job_time_s) const {
   return acting;
 }
 
-std::vector<double> Faults::slowdown(const std::vector<Fault>& acting) const {
-  std::vector<double> slowdown(cluster_.device_count(), 1.0);
+solver::ClusterState Faults::state(const std::vector<Fault>& acting) const {
+  solver::ClusterState state;
+  state.device_slowdown.assign(cluster_.device_count(), 1.0);
+  state.node_links.resize(cluster_.nodes.size());
   for (const Fault& fault : acting) {
-    const std::uint32_t devices = cluster_.type_of(fault.node).devices;
-    const std::uint32_t first = fault.device.value_or(0);
-    const std::uint32_t last = fault.device ? first + 1 : devices;
-    for (std::uint32_t device = first; device < last; ++device) {
-      slowdown[cluster_.rank_of(fault.node, device).value()] *= fault.slowdown;
+    solver::NodeLinks& links = state.node_links[fault.node.value()];
+    switch (fault.kind) {
+      case Fault::Kind::kCompute: {
+        const std::uint32_t first = fault.device.value_or(0);
+        const std::uint32_t last = fault.device ? first + 1 : cluster_.type_of(fault.node).devices;
+        for (std::uint32_t device = first; device < last; ++device) {
+          state.device_slowdown[cluster_.rank_of(fault.node, device).value()] *= fault.factor;
+        }
+        break;
+      }
+      case Fault::Kind::kSend:
+        links.send *= fault.factor;
+        break;
+      case Fault::Kind::kReceive:
+        links.receive *= fault.factor;
+        break;
+      case Fault::Kind::kInside:
+        links.inside *= fault.factor;
+        break;
+      case Fault::Kind::kPath: {
+        const auto same = [&](const solver::PathSlowdown& path) {
+          return path.from == fault.node && path.to == fault.to;
+        };
+        auto path = std::find_if(state.paths.begin(), state.paths.end(), same);
+        if (path == state.paths.end()) {
+          path = state.paths.insert(path, {fault.node, fault.to, 1.0});
+        }
+        path->factor *= fault.factor;
+        break;
+      }
     }
   }
-  return slowdown;
+  return state;
 }
 
 }  // namespace tapas::twin

@@ -3,6 +3,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "solver/model/cluster.h"
+#include "solver/model/cluster_state.h"
 
 #include <cstdint>
 #include <optional>
@@ -12,17 +13,30 @@
 
 namespace tapas::twin {
 
-/// A node or one of its devices that takes `slowdown` times as long to compute.
+/// Something of a node that takes `factor` times as long.
 struct Fault {
+  enum class Kind : std::uint8_t {
+    kCompute,  ///< of the node or of one device
+    kSend,     ///< out of the node's NICs
+    kReceive,  ///< into them
+    kInside,   ///< between the node's devices
+    kPath,     ///< from `node` to the node `to`, whatever the NICs do; not the way back
+  };
+  Kind kind = Kind::kCompute;
   NodeId node;
-  std::optional<std::uint32_t> device;  ///< none = the whole node
-  double slowdown = 1.0;
+  NodeId to;                            ///< of kPath
+  std::optional<std::uint32_t> device;  ///< of kCompute; none = the whole node
+  double factor = 1.0;
   std::uint64_t from_step = 0;
   double from_s = 0;  ///< job time; the fault begins when both step and time have come
   std::optional<std::uint64_t> until_step;  ///< first step without the fault
 };
 
-/// Reads "step=30 node=node-037 slowdown=1.6 [device=K] [until_step=N] [at_s=S]".
+/// What its factor is called in a fault's text and in the report: "slowdown", "send", ...
+[[nodiscard]] std::string_view factor_key(Fault::Kind kind);
+
+/// Reads "node=NAME slowdown=F [device=K]", "node=NAME send=F" (or receive=F, inside=F) or
+/// "from=NAME to=NAME path=F", each with [step=N] [at_s=S] [until_step=N].
 [[nodiscard]] Result<Fault> parse_fault(std::string_view text, const solver::Cluster& cluster);
 
 /// The faults of a run and what they do to a step.
@@ -32,13 +46,14 @@ class Faults {
   explicit Faults(const solver::Cluster& cluster) : cluster_(cluster) {}
 
   void add(const Fault& fault) { faults_.push_back(fault); }
-  /// Ends all faults of a node that have begun, from the next step on; their number.
+  /// Ends all faults that have begun of a node and of the paths from and to it, from the next step
+  /// on; their number.
   std::size_t heal(NodeId node, std::uint64_t step, double job_time_s);
 
   /// The faults that act on a step beginning now.
   [[nodiscard]] std::vector<Fault> acting(std::uint64_t step, double job_time_s) const;
-  /// Slowdown per RankId; several faults of one device multiply.
-  [[nodiscard]] std::vector<double> slowdown(const std::vector<Fault>& acting) const;
+  /// What they make of the hardware; several faults of one thing multiply.
+  [[nodiscard]] solver::ClusterState state(const std::vector<Fault>& acting) const;
 
  private:
   const solver::Cluster& cluster_;

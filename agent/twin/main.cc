@@ -15,6 +15,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -47,7 +48,8 @@ Examples:
   tapas-twin --dry-run --job job.json --plan plan.json --steps 5
 
 Commands on standard input while it runs:
-  slow NODE FACTOR [device K], heal NODE, kill-agent NODE, start-agent NODE, status, quit)";
+  slow NODE FACTOR [device K], link NODE send|receive|inside FACTOR, path FROM TO FACTOR,
+  heal NODE, kill-agent NODE, start-agent NODE, status, quit)";
 
 int fail_with(const Error& error) {
   fmt::print(stderr, "tapas-twin: {}\n", error.message);
@@ -111,7 +113,7 @@ int dry_run(const Arguments& arguments, const solver::Job& job) {
   double time_s = 0;
   for (std::uint64_t step = 1; step <= (arguments.steps > 0 ? arguments.steps : 3); ++step) {
     const auto acting = schedule.acting(step, time_s);
-    const twin::StepTruth result = truth.step(*layout, step, schedule.slowdown(acting));
+    const twin::StepTruth result = truth.step(*layout, step, schedule.state(acting));
     time_s += result.wall_s;
     double peak = 0;
     for (const twin::RankStep& rank : result.ranks) {
@@ -122,13 +124,16 @@ int dry_run(const Arguments& arguments, const solver::Job& job) {
                100 * flops / (result.wall_s * peak), slowed.empty() ? "" : "  slowed: ", slowed);
   }
   fmt::print(
-      "stage of replica 0: forward s, backward s, TP s per microbatch; gradients s, "
+      "stage of replica 0, healthy: forward s, backward s, TP s per microbatch; gradients s, "
       "optimizer s per step\n");
-  for (const auto& stage : layout->replicas[0]) {
+  const auto links = truth.links(*layout, {});
+  for (std::size_t s = 0; s < layout->replicas[0].size(); ++s) {
+    const twin::Layout::Stage& stage = layout->replicas[0][s];
+    const twin::StageLinks& link = links[0][s];
     fmt::print("{:<12} layers {:>3}-{:<3} {:.4f} {:.4f} {:.4f}  {:.3f} {:.3f}\n",
                job.cluster.nodes[stage.position.node.value()].name, stage.layers.first,
                stage.layers.last - 1, stage.forward_s, stage.backward_s,
-               stage.tp_forward_s + stage.tp_backward_s, stage.dp_s, stage.optimizer_s);
+               link.tp_forward_s + link.tp_backward_s, link.dp_s, stage.optimizer_s);
   }
   return 0;
 }
@@ -217,7 +222,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option(
       "--fault", arguments.faults,
-      "\"node=NAME slowdown=F [step=N] [at_s=S] [device=K] [until_step=N]\", repeatable");
+      "\"node=NAME slowdown=F [device=K]\", \"node=NAME send=F\" (or receive, inside), "
+      "\"from=NAME to=NAME path=F\", each with [step=N] [at_s=S] [until_step=N]; repeatable");
   app.add_option("--seed", arguments.seed, "Of the hardware's spread and jitter")
       ->capture_default_str();
   app.add_option("--report", arguments.report, "Write the truth as JSON lines");

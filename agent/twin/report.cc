@@ -38,12 +38,24 @@ void Report::write(const std::string& line) {
   }
 }
 
+const std::string& Report::name(NodeId node) const { return cluster_.nodes[node.value()].name; }
+
+/// What of the node is slow, with a blank before it; nothing for the whole node's compute.
+std::string Report::part_of(const Fault& fault) const {
+  if (fault.kind == Fault::Kind::kPath) {
+    return " to " + name(fault.to);
+  }
+  if (fault.kind != Fault::Kind::kCompute) {
+    return fmt::format(" {}", factor_key(fault.kind));
+  }
+  return fault.device ? fmt::format(" device {}", *fault.device) : "";
+}
+
 std::string Report::describe(const std::vector<Fault>& faults) const {
   std::string text;
   for (const Fault& fault : faults) {
-    text += fmt::format(
-        "{}{}{} x{:.3g}", text.empty() ? "" : ", ", cluster_.nodes[fault.node.value()].name,
-        fault.device ? fmt::format(" device {}", *fault.device) : "", fault.slowdown);
+    text += fmt::format("{}{}{} x{:.3g}", text.empty() ? "" : ", ", name(fault.node),
+                        part_of(fault), fault.factor);
   }
   return text;
 }
@@ -70,8 +82,14 @@ void Report::add(const FinishedStep& step) {
   }
   line["slowed"] = json::Value::array();
   for (const Fault& fault : step.faults) {
-    json::Value entry = {{"node", cluster_.nodes[fault.node.value()].name},
-                         {"slowdown", fault.slowdown}};
+    json::Value entry = json::Value::object();
+    if (fault.kind == Fault::Kind::kPath) {
+      entry["from"] = name(fault.node);
+      entry["to"] = name(fault.to);
+    } else {
+      entry["node"] = name(fault.node);
+    }
+    entry[std::string(factor_key(fault.kind))] = fault.factor;
     if (fault.device) {
       entry["device"] = *fault.device;
     }

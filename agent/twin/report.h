@@ -26,13 +26,16 @@ class Report {
   void add(const FinishedStep& step);
   void add(const FinishedSwitch& change);
 
-  /// "node-037 x1.6" of each acting fault, empty when healthy.
+  /// "node-037 x1.6", "node-037 send x4", "node-003 to node-010 x8" of each acting fault, empty
+  /// when healthy.
   [[nodiscard]] std::string describe(const std::vector<Fault>& faults) const;
   /// Steps and medians by epoch and faults, and the switches, as lines of text.
   [[nodiscard]] std::string summary() const;
 
  private:
   void write(const std::string& line);
+  [[nodiscard]] const std::string& name(NodeId node) const;
+  [[nodiscard]] std::string part_of(const Fault& fault) const;
 
   const solver::Cluster& cluster_;
   std::ofstream file_;

@@ -151,6 +151,29 @@ void Session::read_commands() {
   }
 }
 
+std::string Session::add_fault(std::string_view verb, std::istringstream& words) {
+  std::string first;
+  std::string second;
+  std::string third;
+  std::string fourth;
+  words >> first >> second >> third >> fourth;
+  std::string text;
+  if (verb == "slow") {
+    text = fmt::format("node={} slowdown={}{}", first, second,
+                       third.empty() ? "" : fmt::format(" {}={}", third, fourth));
+  } else if (verb == "link") {
+    text = fmt::format("node={} {}={}", first, second, third);
+  } else {
+    text = fmt::format("from={} to={} path={}", first, second, third);
+  }
+  const auto fault = parse_fault(text, model_.cluster);
+  if (!fault) {
+    return fault.error().message;
+  }
+  job_.faults().add(*fault);
+  return fmt::format("{} from the next step on", report_.describe({*fault}));
+}
+
 std::string Session::command(std::string_view line) {
   std::istringstream words{std::string(line)};
   std::string verb;
@@ -168,31 +191,19 @@ std::string Session::command(std::string_view line) {
                        job_.last_step(), job_.epoch(), job_.pending_epoch(), job_.time_s(),
                        fleet_.welcome(), fleet_.running(), faults_.empty() ? "none" : faults_);
   }
-  if (verb != "slow" && verb != "heal" && verb != "kill-agent" && verb != "start-agent") {
+  if (verb == "slow" || verb == "link" || verb == "path") {
+    return add_fault(verb, words);
+  }
+  if (verb != "heal" && verb != "kill-agent" && verb != "start-agent") {
     return fmt::format(
-        "unknown command {}; known: slow NODE FACTOR [device K], heal NODE, "
-        "kill-agent NODE, start-agent NODE, status, quit",
+        "unknown command {}; known: slow NODE FACTOR [device K], link NODE send|receive|inside "
+        "FACTOR, path FROM TO FACTOR, heal NODE, kill-agent NODE, start-agent NODE, status, quit",
         verb);
   }
   words >> name;
   const auto node = model_.cluster.find(name);
   if (!node) {
     return fmt::format("{}: cluster {} has no node \"{}\"", verb, model_.cluster.name, name);
-  }
-  if (verb == "slow") {
-    std::string factor;
-    std::string word;
-    std::string device;
-    words >> factor >> word >> device;
-    const auto fault =
-        parse_fault(fmt::format("node={} slowdown={}{}", name, factor,
-                                word.empty() ? "" : fmt::format(" {}={}", word, device)),
-                    model_.cluster);
-    if (!fault) {
-      return fault.error().message;
-    }
-    job_.faults().add(*fault);
-    return fmt::format("{} from the next step on", report_.describe({*fault}));
   }
   if (verb == "heal") {
     const std::size_t healed = job_.faults().heal(*node, job_.last_step() + 1, job_.time_s());

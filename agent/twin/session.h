@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "solver/model/job.h"
 
+#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,8 @@ class Session {
 
  private:
   void read_commands();
+  /// "slow", "link" and "path", whose operands come next; the answer to the operator.
+  [[nodiscard]] std::string add_fault(std::string_view verb, std::istringstream& words);
   void collect(agent::TimePoint now);
   void show_progress();
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <map>
+#include <utility>
 
 namespace tapas::twin {
 
@@ -81,13 +83,18 @@ double operator_s(const solver::OpNode& op, bool backward, std::uint32_t tp, std
 }
 
 // Ring all-reduce inside the fast domain, or reduce-scatter and all-gather: the same volume.
-double all_reduce_s(double bytes, std::uint32_t width, const solver::NodeType& type) {
+CollectiveTime all_reduce(double bytes, std::uint32_t width, const solver::NodeType& type) {
   if (width < 2) {
-    return 0;
+    return {};
   }
   const double hops = 2.0 * (width - 1);
-  return hops / width * bytes / (type.fast_link_bytes_per_s * kFastLinkShare) +
-         hops * type.fast_link_latency_s;
+  return {hops * type.fast_link_latency_s,
+          hops / width * bytes / (type.fast_link_bytes_per_s * kFastLinkShare)};
+}
+
+void add(CollectiveTime& sum, const CollectiveTime& more, double times) {
+  sum.latency_s += times * more.latency_s;
+  sum.transfer_s += times * more.transfer_s;
 }
 
 double all_reduce_bytes(double bytes, std::uint32_t width) {
@@ -145,23 +152,26 @@ double Truth::node_bytes_per_s(NodeId node) const {
   return type.nic_bytes_per_s * type.nics * nic_speed_[node.value()];
 }
 
-double Truth::device_bytes_per_s(NodeId node) const {
-  return kNicShare * node_bytes_per_s(node) / job_.cluster.type_of(node).devices;
+double Truth::device_bytes_per_s(NodeId from, NodeId to, const solver::ClusterState& state) const {
+  const auto share = [&](NodeId node, double factor) {
+    return kNicShare * node_bytes_per_s(node) / job_.cluster.type_of(node).devices / factor;
+  };
+  return std::min(share(from, state.links(from).send), share(to, state.links(to).receive)) /
+         state.path(from, to);
 }
 
 double Truth::link_s(const solver::Position& from, const solver::Position& to, double bytes,
-                     bool sharded) const {
+                     bool sharded, const solver::ClusterState& state) const {
   // Each pair of ranks carries its share of the tensor; receivers gather it inside their node.
   const double pairs = static_cast<double>(std::min(from.devices.size(), to.devices.size()));
   const solver::NodeType& receiver = job_.cluster.type_of(to.node);
-  const double fast = receiver.fast_link_bytes_per_s * kFastLinkShare;
+  const double fast = receiver.fast_link_bytes_per_s * kFastLinkShare / state.links(to.node).inside;
   const double gather_s = sharded ? 0 : bytes * (pairs - 1) / pairs / fast;
   if (from.node == to.node) {
     return bytes / pairs / fast + receiver.fast_link_latency_s + gather_s;
   }
   const solver::FabricTier& tier = job_.cluster.tier_between(from.node, to.node);
-  const double speed =
-      std::min(device_bytes_per_s(from.node), device_bytes_per_s(to.node)) / tier.oversubscription;
+  const double speed = device_bytes_per_s(from.node, to.node, state) / tier.oversubscription;
   return bytes / pairs / speed + tier.latency_s + kSendLatencyS + gather_s;
 }
 
@@ -178,57 +188,45 @@ Layout::Stage Truth::stage_of(const solver::Plan& plan, std::uint32_t replica,
   double params = 0;
   for (std::uint32_t l = out.layers.first; l < out.layers.last; ++l) {
     double forward = 0;
-    double reduce = 0;
+    CollectiveTime reduce;
     double reduce_bytes = 0;
     for (const solver::OpNode* op : layers_[l]) {
       forward += operator_s(*op, false, tp, sp, device);
       out.backward_s += operator_s(*op, true, tp, sp, device);
       params += op->param_bytes / job_.bytes_per_param / (is_split(op->kind) ? tp : 1);
       if (op->kind == OpKind::kRowParallelLinear || op->kind == OpKind::kEmbedding) {
-        reduce += all_reduce_s(op->out_bytes, tp, type);
+        add(reduce, all_reduce(op->out_bytes, tp, type), 1);
         reduce_bytes += all_reduce_bytes(op->out_bytes, tp);
       }
     }
-    const double recompute = plan.checkpoint[l] ? 1 : 0;
+    const double recompute = plan.checkpoint_of(replica)[l] ? 1 : 0;
     out.forward_s += forward;
     out.backward_s += recompute * forward;
-    out.tp_forward_s += reduce;
-    out.tp_backward_s += (1 + recompute) * reduce;
+    add(out.tp_forward, reduce, 1);
+    add(out.tp_backward, reduce, 1 + recompute);
     out.microbatch_bytes += (2 + recompute) * reduce_bytes;
   }
   const auto cut_bytes = [&](std::uint32_t layer) { return layers_[layer].back()->out_bytes; };
   if (stage + 1 < plan.stages()) {
-    const double bytes = cut_bytes(out.layers.last - 1);
-    out.send_forward_s = link_s(out.position, plan.placement[replica][stage + 1], bytes, sp > 1);
-    out.microbatch_bytes += bytes / tp;
+    out.next_bytes = cut_bytes(out.layers.last - 1);
   }
   if (stage > 0) {
-    const double bytes = cut_bytes(out.layers.first - 1);
-    out.send_backward_s = link_s(out.position, plan.placement[replica][stage - 1], bytes, sp > 1);
-    out.microbatch_bytes += bytes / tp;
+    out.previous_bytes = cut_bytes(out.layers.first - 1);
   }
+  out.microbatch_bytes += (out.next_bytes + out.previous_bytes) / tp;
   const double shard = job_.zero_stage > 0 ? params / replicas : params;
   out.optimizer_s =
       kOptimizerFixedS + shard * kOptimizerBytes / (device.memory_bytes_per_s * kMemoryShare);
   return out;
 }
 
-// Each layer's gradients are summed over the replicas' owners of that layer, which may sit in
-// different stages when replicas are cut differently; the slowest NIC of the owners sets the pace.
 void Truth::add_gradient_sync(Layout& layout) const {
   const std::size_t replicas = layout.replicas.size();
-  if (replicas < 2) {
-    return;
-  }
-  std::vector<double> pace(layers_.size(), std::numeric_limits<double>::infinity());
-  for (const auto& stages : layout.replicas) {
-    for (const Layout::Stage& stage : stages) {
-      for (std::uint32_t l = stage.layers.first; l < stage.layers.last; ++l) {
-        pace[l] = std::min(pace[l], device_bytes_per_s(stage.position.node));
-      }
-    }
-  }
   const double ring = static_cast<double>(replicas - 1) / static_cast<double>(replicas);
+  // ZeRO 1 scatters gradients and gathers parameters; without it gradients go both ways.
+  const double per_param = job_.zero_stage > 0
+                               ? job_.gradient_bytes_per_param + job_.bytes_per_param
+                               : 2 * job_.gradient_bytes_per_param;
   for (auto& stages : layout.replicas) {
     for (Layout::Stage& stage : stages) {
       const double tp = static_cast<double>(stage.position.devices.size());
@@ -237,16 +235,73 @@ void Truth::add_gradient_sync(Layout& layout) const {
         for (const solver::OpNode* op : layers_[l]) {
           params += op->param_bytes / job_.bytes_per_param / (is_split(op->kind) ? tp : 1);
         }
-        // ZeRO 1 scatters gradients and gathers parameters; without it gradients go both ways.
-        const double per_param = job_.zero_stage > 0
-                                     ? job_.gradient_bytes_per_param + job_.bytes_per_param
-                                     : 2 * job_.gradient_bytes_per_param;
         const double bytes = ring * params * per_param;
+        stage.sync_bytes.push_back(bytes);
         stage.step_bytes += bytes;
-        stage.dp_s += kDpExposed * bytes / pace[l];
       }
     }
   }
+}
+
+// Each layer's gradients go around a ring of the replicas' owners of that layer, which may sit in
+// different stages when replicas are cut differently; the slowest hop sets the pace.
+std::vector<double> Truth::ring_bytes_per_s(const Layout& layout,
+                                            const solver::ClusterState& state) const {
+  const std::size_t replicas = layout.replicas.size();
+  std::vector<std::vector<NodeId>> owners(layers_.size());
+  for (const auto& stages : layout.replicas) {
+    for (const Layout::Stage& stage : stages) {
+      for (std::uint32_t l = stage.layers.first; l < stage.layers.last; ++l) {
+        owners[l].push_back(stage.position.node);
+      }
+    }
+  }
+  std::vector<double> pace(layers_.size(), std::numeric_limits<double>::infinity());
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    for (std::size_t r = 0; replicas > 1 && r < replicas; ++r) {
+      const NodeId from = owners[l][r];
+      const NodeId to = owners[l][(r + 1) % replicas];
+      const double hop = from == to ? job_.cluster.type_of(from).fast_link_bytes_per_s *
+                                          kFastLinkShare / state.links(from).inside
+                                    : device_bytes_per_s(from, to, state);
+      pace[l] = std::min(pace[l], hop);
+    }
+  }
+  return pace;
+}
+
+std::vector<std::vector<StageLinks>> Truth::links(const Layout& layout,
+                                                  const solver::ClusterState& state) const {
+  const std::vector<double> ring = ring_bytes_per_s(layout, state);
+  const bool sharded = layout.plan.sp_width > 1;
+  std::vector<std::vector<StageLinks>> out;
+  for (const auto& stages : layout.replicas) {
+    auto& row = out.emplace_back();
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      const Layout::Stage& stage = stages[s];
+      const double inside = state.links(stage.position.node).inside;
+      const auto collective_s = [&](const CollectiveTime& time) {
+        return time.latency_s + time.transfer_s * inside;
+      };
+      // A single device has no group to shard over.
+      const bool shards = sharded && stage.position.devices.size() > 1;
+      StageLinks& link = row.emplace_back();
+      link.tp_forward_s = collective_s(stage.tp_forward);
+      link.tp_backward_s = collective_s(stage.tp_backward);
+      if (s + 1 < stages.size()) {
+        link.send_forward_s =
+            link_s(stage.position, stages[s + 1].position, stage.next_bytes, shards, state);
+      }
+      if (s > 0) {
+        link.send_backward_s =
+            link_s(stage.position, stages[s - 1].position, stage.previous_bytes, shards, state);
+      }
+      for (std::uint32_t l = stage.layers.first; l < stage.layers.last; ++l) {
+        link.dp_s += kDpExposed * stage.sync_bytes[l - stage.layers.first] / ring[l];
+      }
+    }
+  }
+  return out;
 }
 
 Result<Layout> Truth::lay_out(const solver::Plan& plan) const {
@@ -265,6 +320,12 @@ Result<Layout> Truth::lay_out(const solver::Plan& plan) const {
     return fail(ErrorCode::kInvalid,
                 "plan has {} replicas, {} microbatch counts and {} checkpoint flags for {} layers",
                 plan.replicas(), plan.microbatches.size(), plan.checkpoint.size(), layers);
+  }
+  for (const auto& flags : plan.replica_checkpoint) {
+    if (!flags.empty() && flags.size() != layers) {
+      return fail(ErrorCode::kInvalid, "a replica has {} checkpoint flags for {} layers",
+                  flags.size(), layers);
+    }
   }
   Layout layout{plan, {}};
   std::vector<bool> taken(job_.cluster.device_count());
@@ -299,9 +360,10 @@ Result<Layout> Truth::lay_out(const solver::Plan& plan) const {
   return layout;
 }
 
-StepTruth Truth::step(const Layout& layout, std::uint64_t step, const std::vector<double>& slowdown,
+StepTruth Truth::step(const Layout& layout, std::uint64_t step, const solver::ClusterState& state,
                       double overhead) const {
   StepTruth out;
+  const std::vector<std::vector<StageLinks>> all_links = links(layout, state);
   const solver::Cluster& cluster = job_.cluster;
   const std::uint32_t stage_count = layout.plan.stages();
   // Filled replica by replica; the waits follow when the whole step is known.
@@ -313,7 +375,9 @@ StepTruth Truth::step(const Layout& layout, std::uint64_t step, const std::vecto
     const std::uint32_t microbatches = layout.plan.microbatches[r];
     std::vector<StageTimes> times;
     const std::size_t first_rank = out.ranks.size();
-    for (const Layout::Stage& stage : layout.replicas[r]) {
+    for (std::uint32_t s = 0; s < stage_count; ++s) {
+      const Layout::Stage& stage = layout.replicas[r][s];
+      const StageLinks& link = all_links[r][s];
       // The members of a TP group meet in every layer: all go at the pace of the slowest.
       double pace = 0;
       for (const std::uint16_t device : stage.position.devices) {
@@ -322,20 +386,20 @@ StepTruth Truth::step(const Layout& layout, std::uint64_t step, const std::vecto
         rank.node = stage.position.node;
         rank.microbatches = microbatches;
         const std::uint32_t id = rank.rank.value();
-        const double speed = device_time_[id] * (id < slowdown.size() ? slowdown[id] : 1.0) *
+        const double speed = device_time_[id] * state.slowdown(rank.rank) *
                              (1.0 + kStepJitter * normal(seed_, Noise::kStep, id, step));
         pace = std::max(pace, speed * overhead);
         rank.forward_s = microbatches * stage.forward_s * speed * overhead;
         rank.backward_s = microbatches * stage.backward_s * speed * overhead;
         rank.optimizer_s = stage.optimizer_s * speed;
         optimizer_s = std::max(optimizer_s, rank.optimizer_s);
-        rank.pp_transfer_s = microbatches * (stage.send_forward_s + stage.send_backward_s);
+        rank.pp_transfer_s = microbatches * (link.send_forward_s + link.send_backward_s);
         rank.bytes_sent = microbatches * stage.microbatch_bytes + stage.step_bytes;
         out.ranks.push_back(rank);
       }
-      times.push_back({stage.forward_s * pace + stage.tp_forward_s,
-                       stage.backward_s * pace + stage.tp_backward_s, stage.send_forward_s,
-                       stage.send_backward_s});
+      times.push_back({stage.forward_s * pace + link.tp_forward_s,
+                       stage.backward_s * pace + link.tp_backward_s, link.send_forward_s,
+                       link.send_backward_s});
     }
     const std::vector<double> finish = run_pipeline(layout.plan.schedule, times, microbatches);
     out.replica_s.push_back(*std::max_element(finish.begin(), finish.end()));
@@ -357,13 +421,14 @@ StepTruth Truth::step(const Layout& layout, std::uint64_t step, const std::vecto
   }
 
   double synced_s = 0;
-  for (const auto& stages : layout.replicas) {
-    for (const Layout::Stage& stage : stages) {
+  for (std::size_t r = 0; r < layout.replicas.size(); ++r) {
+    for (std::uint32_t s = 0; s < stage_count; ++s) {
+      const Layout::Stage& stage = layout.replicas[r][s];
       double ready = 0;
       for (std::uint32_t l = stage.layers.first; l < stage.layers.last; ++l) {
         ready = std::max(ready, gradients_ready_s[l]);
       }
-      synced_s = std::max(synced_s, ready + stage.dp_s);
+      synced_s = std::max(synced_s, ready + all_links[r][s].dp_s);
     }
   }
   out.wall_s = synced_s + optimizer_s;
@@ -381,7 +446,8 @@ StepTruth Truth::step(const Layout& layout, std::uint64_t step, const std::vecto
   return out;
 }
 
-Transfer Truth::transfer(const solver::Plan& before, const solver::Plan& after) const {
+Transfer Truth::transfer(const solver::Plan& before, const solver::Plan& after,
+                         const solver::ClusterState& state) const {
   const solver::Cluster& cluster = job_.cluster;
   const std::size_t nodes = cluster.nodes.size();
   Transfer out;
@@ -397,6 +463,7 @@ Transfer Truth::transfer(const solver::Plan& before, const solver::Plan& after) 
   const std::vector<solver::LayerMove> moves = solver::moves_between(job_, before, after);
   std::vector<double> leaves(nodes, 0);
   std::vector<double> arrives(nodes, 0);
+  std::map<std::pair<NodeId, NodeId>, double> between;
   for (const solver::LayerMove& move : moves) {
     out.bytes += move.bytes;
     for (const std::uint16_t device : move.to.devices) {
@@ -406,21 +473,26 @@ Transfer Truth::transfer(const solver::Plan& before, const solver::Plan& after) 
     if (move.from.node != move.to.node) {
       leaves[move.from.node.value()] += move.bytes;
       arrives[move.to.node.value()] += move.bytes;
+      between[{move.from.node, move.to.node}] += move.bytes;
     }
   }
-  // A receiver is done when its own NICs and those of its slowest donor have moved everything.
+  // A receiver is done when its own NICs, those of its slowest donor and the way between them have
+  // moved everything.
   for (const solver::LayerMove& move : moves) {
+    const NodeId from = move.from.node;
     const std::size_t to = move.to.node.value();
     double seconds = 0;
-    if (move.from.node == move.to.node) {
+    if (from == move.to.node) {
       seconds = move.bytes / static_cast<double>(move.to.devices.size()) /
-                (cluster.type_of(move.to.node).fast_link_bytes_per_s * kFastLinkShare);
+                (cluster.type_of(from).fast_link_bytes_per_s * kFastLinkShare) *
+                state.links(from).inside;
     } else {
-      const double slow =
-          std::max(arrives[to] / node_bytes_per_s(move.to.node),
-                   leaves[move.from.node.value()] / node_bytes_per_s(move.from.node));
-      seconds = slow / kTransferShare *
-                cluster.tier_between(move.from.node, move.to.node).oversubscription;
+      const double receive_s = state.links(move.to.node).receive / node_bytes_per_s(move.to.node);
+      const double send_s = state.links(from).send / node_bytes_per_s(from);
+      const double slow = std::max({arrives[to] * receive_s, leaves[from.value()] * send_s,
+                                    between[{from, move.to.node}] * std::max(receive_s, send_s) *
+                                        state.path(from, move.to.node)});
+      seconds = slow / kTransferShare * cluster.tier_between(from, move.to.node).oversubscription;
     }
     out.node_s[to] = std::max(out.node_s[to], kRegroupS + seconds);
   }

@@ -3,6 +3,7 @@
 #include "agent/twin/pipeline.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "solver/model/cluster_state.h"
 #include "solver/model/graph.h"
 #include "solver/model/job.h"
 #include "solver/model/plan.h"
@@ -34,25 +35,41 @@ struct StepTruth {
   std::vector<RankStep> ranks;    ///< every rank that has a position in the plan
 };
 
+/// What collectives take where the links are healthy: transfers grow with slow links, latencies do
+/// not.
+struct CollectiveTime {
+  double latency_s = 0;
+  double transfer_s = 0;
+};
+
 /// A plan worked out on the true hardware; made by Truth::lay_out().
 struct Layout {
   /// One stage of one replica on nominal devices; the durations of compute scale with the device.
   struct Stage {
     solver::Position position;
-    double forward_s = 0;     ///< compute of one microbatch
-    double backward_s = 0;    ///< recomputation included
-    double tp_forward_s = 0;  ///< collectives of one microbatch, all members at once
-    double tp_backward_s = 0;
-    double send_forward_s = 0;
-    double send_backward_s = 0;
+    double forward_s = 0;       ///< compute of one microbatch
+    double backward_s = 0;      ///< recomputation included
+    CollectiveTime tp_forward;  ///< of one microbatch, all members at once
+    CollectiveTime tp_backward;
+    double next_bytes = 0;      ///< of one microbatch to the next stage, whole group
+    double previous_bytes = 0;  ///< and to the previous one
     double optimizer_s = 0;
-    double dp_s = 0;              ///< gradient and parameter collectives of the step
-    double microbatch_bytes = 0;  ///< sent per rank and microbatch
-    double step_bytes = 0;        ///< sent per rank and step beside that
+    std::vector<double> sync_bytes;  ///< gradients and parameters, per layer and rank of the group
+    double microbatch_bytes = 0;     ///< sent per rank and microbatch
+    double step_bytes = 0;           ///< sent per rank and step beside that
     solver::LayerRange layers;
   };
   solver::Plan plan;
   std::vector<std::vector<Stage>> replicas;  ///< [replica][stage]
+};
+
+/// What a stage spends on its links.
+struct StageLinks {
+  double tp_forward_s = 0;  ///< of one microbatch, as all that follow but the last
+  double tp_backward_s = 0;
+  double send_forward_s = 0;
+  double send_backward_s = 0;
+  double dp_s = 0;  ///< gradient and parameter collectives of the step
 };
 
 /// What moving between two plans takes.
@@ -74,22 +91,32 @@ class Truth {
   /// Refuses plans that this job's cluster could not run, with the reason.
   [[nodiscard]] Result<Layout> lay_out(const solver::Plan& plan) const;
 
-  /// `slowdown` is per RankId, 1 = healthy; `overhead` multiplies all compute (warm-up).
+  /// The stages' times on links that are as slow as `state` says, [replica][stage].
+  [[nodiscard]] std::vector<std::vector<StageLinks>> links(const Layout& layout,
+                                                           const solver::ClusterState& state) const;
+
+  /// `state` is what is slow by now; `overhead` multiplies all compute (warm-up).
   [[nodiscard]] StepTruth step(const Layout& layout, std::uint64_t step,
-                               const std::vector<double>& slowdown, double overhead = 1.0) const;
+                               const solver::ClusterState& state, double overhead = 1.0) const;
 
   /// Requires plans of equal replica counts.
-  [[nodiscard]] Transfer transfer(const solver::Plan& before, const solver::Plan& after) const;
+  [[nodiscard]] Transfer transfer(const solver::Plan& before, const solver::Plan& after,
+                                  const solver::ClusterState& state) const;
 
  private:
   [[nodiscard]] Layout::Stage stage_of(const solver::Plan& plan, std::uint32_t replica,
                                        std::uint32_t stage) const;
   /// `sharded`: the receiver keeps its shards and gathers nothing (sequence parallelism).
   [[nodiscard]] double link_s(const solver::Position& from, const solver::Position& to,
-                              double bytes, bool sharded) const;
-  [[nodiscard]] double node_bytes_per_s(NodeId node) const;    ///< all NICs, one way
-  [[nodiscard]] double device_bytes_per_s(NodeId node) const;  ///< one device's share of them
+                              double bytes, bool sharded, const solver::ClusterState& state) const;
+  [[nodiscard]] double node_bytes_per_s(NodeId node) const;  ///< all healthy NICs, one way
+  /// What one device of `from` gets through to `to`, another node, in small messages.
+  [[nodiscard]] double device_bytes_per_s(NodeId from, NodeId to,
+                                          const solver::ClusterState& state) const;
   void add_gradient_sync(Layout& layout) const;
+  /// Per layer: bytes per second of the slowest hop in the ring of the replicas that own it.
+  [[nodiscard]] std::vector<double> ring_bytes_per_s(const Layout& layout,
+                                                     const solver::ClusterState& state) const;
 
   const solver::Job& job_;
   std::uint64_t seed_;

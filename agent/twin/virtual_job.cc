@@ -172,8 +172,9 @@ void VirtualJob::answer(std::uint32_t number, RankOrder order, double bytes) {
 
 const Transfer& VirtualJob::transfer_to(std::uint64_t epoch) {
   if (!transfer_ || transfer_->first != epoch) {
-    transfer_.emplace(
-        epoch, truth_.transfer(plans_.at(epoch_).layout->plan, plans_.at(epoch).layout->plan));
+    transfer_.emplace(epoch,
+                      truth_.transfer(plans_.at(epoch_).layout->plan, plans_.at(epoch).layout->plan,
+                                      faults_.state(faults_.acting(last_step_ + 1, time_s_))));
   }
   return transfer_->second;
 }
@@ -257,7 +258,7 @@ void VirtualJob::start_step() {
   running_.flags = warm_up ? warm_up_flag_ : 0;
   running_.faults = faults_.acting(running_.step, time_s_);
   running_.truth = truth_.step(*plans_.at(epoch_).layout, running_.step,
-                               faults_.slowdown(running_.faults), overhead);
+                               faults_.state(running_.faults), overhead);
   running_.end_s = time_s_ + running_.truth.wall_s;
   phase_ = Phase::kStepping;
 }

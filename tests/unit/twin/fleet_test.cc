@@ -139,7 +139,7 @@ TEST_F(FleetRun, FollowsASwitchToTheNewEpoch) {
       EXPECT_EQ(vote.step, held);
     }
   }
-  EXPECT_NEAR(bytes, Truth(model, 1).transfer(small_plan(model), next_plan()).bytes, 8);
+  EXPECT_NEAR(bytes, Truth(model, 1).transfer(small_plan(model), next_plan(), {}).bytes, 8);
   daemon->order_all(SwitchOrder::kCommit, model.name, 1, 2);
   ASSERT_TRUE(until([&] { return daemon->records_of(2) >= 8; }));
   EXPECT_EQ(daemon->votes_for(2, Phase::kCommitted), 4U);

@@ -134,7 +134,7 @@ TEST_F(VirtualJobRun, SwitchMovesLayersThenRunsTheNewEpochEverywhere) {
     bytes += static_cast<double>(reply.bytes);
     longest = std::max(longest, reply.seconds);
   }
-  const auto expected = Truth(model, 1).transfer(small_plan(model), next_plan());
+  const auto expected = Truth(model, 1).transfer(small_plan(model), next_plan(), {});
   EXPECT_GT(expected.bytes, 0);
   EXPECT_NEAR(bytes, expected.bytes, 8);
   EXPECT_NEAR(longest, *std::max_element(expected.node_s.begin(), expected.node_s.end()), 1e-9);
