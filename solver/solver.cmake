@@ -13,6 +13,7 @@ add_library(
   cost/plan_evaluator.cc
   cost/predict.cc
   cost/stage_fit.cc
+  cost/switch_cost.cc
   replan/micro_replan.cc
   replan/row_repair.cc
   search/anneal.cc

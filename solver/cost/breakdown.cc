@@ -19,18 +19,21 @@ StageParts parts_of(PlanEvaluator& evaluator, const Plan& plan, std::uint32_t re
                     std::uint32_t stage, const Pipeline& pipeline, const ClusterState& state) {
   const LayerTable& table = evaluator.table(evaluator.sharding_of(plan, replica, stage));
   const LayerRange range = stage_layers(plan, replica, stage, table.layers());
-  const double slow = evaluator.slowdown(state, plan.placement[replica][stage % plan.stages()]);
+  const std::vector<bool>& recomputed = plan.checkpoint_of(replica);
+  const Position& position = plan.placement[replica][stage % plan.stages()];
+  const double slow = evaluator.slowdown(state, position);
+  const double inside = state.links(position.node).inside;
   const LayerTimes sum = table.sum(range).times;
   StageParts parts;
   parts.forward = sum.forward_s * slow;
   parts.backward = sum.backward_s * slow;
   for (std::uint32_t l = range.first; l < range.last; ++l) {
-    if (plan.checkpoint[l]) {
+    if (recomputed[l]) {
       parts.recompute += table[l].times.forward_s * slow;
-      parts.recompute_comm += table[l].times.forward_comm_s;
+      parts.recompute_comm += table[l].times.forward_comm_s * inside;
     }
   }
-  parts.tp_comm = sum.forward_comm_s + sum.backward_comm_s + parts.recompute_comm;
+  parts.tp_comm = (sum.forward_comm_s + sum.backward_comm_s) * inside + parts.recompute_comm;
   parts.sending = pipeline.forward_s[stage] + pipeline.backward_s[stage] - parts.forward -
                   parts.backward - parts.recompute - parts.tp_comm;
   return parts;
@@ -67,7 +70,7 @@ GroupBytes bytes_of(PlanEvaluator& evaluator, const Plan& plan, std::uint32_t re
     const LayerTable& table = evaluator.table(evaluator.sharding_of(plan, replica, k));
     const LayerRange range = stage_layers(plan, replica, k, table.layers());
     const LayerCost sum = table.sum(range);
-    const double idle = stage_memory_bytes(table, rule, range, 0, plan.checkpoint) -
+    const double idle = stage_memory_bytes(table, rule, range, 0, plan.checkpoint_of(replica)) -
                         sum.params * rule.state_bytes_per_param;
     params += sum.params;
     if (idle >= transient) {

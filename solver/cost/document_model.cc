@@ -44,9 +44,9 @@ double document_objective(const Job& job, const Plan& plan) {
   double pp_comm = 0;
   for (std::uint32_t k = 0; k < all; ++k) {
     const LayerRange range = stage_layers(plan, 0, k, job.graph.layer_count());
-    const NodeId node = plan.placement[0][k % plan.stages()].node;
-    const Sharding sharding{job.cluster.nodes[node.value()].type, plan.tp_width[range.first],
-                            plan.sp_width > 1};
+    const Position& position = plan.placement[0][k % plan.stages()];
+    const Sharding sharding{job.cluster.nodes[position.node.value()].type,
+                            static_cast<std::uint16_t>(position.devices.size()), plan.sp_width > 1};
     const LayerTable& table = tables.try_emplace(sharding, job, model, sharding).first->second;
     tp_comm += model.step_tail({}, sharding).sync_s(table.sum(range).params);
     if (k + 1 < all) {

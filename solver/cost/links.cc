@@ -11,8 +11,7 @@ double node_nic_bytes_per_s(const NodeType& node) {
   return node.nic_bytes_per_s * static_cast<double>(node.nics);
 }
 
-/// What a ring over all channels that NCCL finds for `members` devices of a node carries, inside it
-/// or on through the NICs.
+/// What a ring over all channels that NCCL finds for `members` devices of a node carries inside it.
 double inside_bytes_per_s(const NodeType& node, std::uint32_t members) {
   if (node.comm.shapes.empty()) {
     return node.fast_link_bytes_per_s;
@@ -20,13 +19,23 @@ double inside_bytes_per_s(const NodeType& node, std::uint32_t members) {
   const ChannelSet& ring = node.comm.shape(members).inside.ring;
   return ring.channels * ring.intra_bytes_per_s;
 }
-double across_bytes_per_s(const NodeType& node, std::uint32_t members) {
-  if (node.comm.shapes.empty()) {
-    return node.fast_link_bytes_per_s;
+/// The same for a ring that goes on through the NICs: between its members on the node, and out.
+struct Across {
+  double inside_bytes_per_s = std::numeric_limits<double>::infinity();
+  double nics_bytes_per_s = 0;
+};
+Across across(const NodeType& node, std::uint32_t members) {
+  Across rates{.nics_bytes_per_s = node.fast_link_bytes_per_s};
+  if (!node.comm.shapes.empty()) {
+    const ChannelSet& ring = node.comm.shape(members).across.ring;
+    rates.nics_bytes_per_s = ring.channels * ring.inter_bytes_per_s;
+    if (members > 1) {
+      rates.inside_bytes_per_s = ring.channels * ring.intra_bytes_per_s;
+    }
+  } else if (members > 1) {
+    rates.inside_bytes_per_s = node.fast_link_bytes_per_s;
   }
-  const ChannelSet& ring = node.comm.shape(members).across.ring;
-  return ring.channels * (members > 1 ? std::min(ring.intra_bytes_per_s, ring.inter_bytes_per_s)
-                                      : ring.inter_bytes_per_s);
+  return rates;
 }
 
 /// The slowest pair of devices of two groups in one node.
@@ -60,15 +69,17 @@ double nic_share_bytes_per_s(const NodeType& node) {
                   node_nic_bytes_per_s(node) / static_cast<double>(node.devices));
 }
 
-Link link_between(const Cluster& cluster, const Position& from, const Position& to) {
+Link link_between(const Cluster& cluster, const Position& from, const Position& to,
+                  const ClusterState& state) {
   const NodeType& a = cluster.type_of(from.node);
   if (from.node == to.node) {
-    return {a.fast_link_latency_s, paths_bytes_per_s(a, from, to)};
+    return {a.fast_link_latency_s, paths_bytes_per_s(a, from, to) / state.links(from.node).inside};
   }
   const NodeType& b = cluster.type_of(to.node);
   const FabricTier& tier = cluster.tier_between(from.node, to.node);
-  return {tier.latency_s, std::min(nic_paths_bytes_per_s(a, from), nic_paths_bytes_per_s(b, to)) /
-                              tier.oversubscription};
+  const double rate = std::min(nic_paths_bytes_per_s(a, from) / state.links(from.node).send,
+                               nic_paths_bytes_per_s(b, to) / state.links(to.node).receive);
+  return {tier.latency_s, rate / tier.oversubscription / state.path(from.node, to.node)};
 }
 
 Link link_inside(const NodeType& node) {
@@ -85,7 +96,8 @@ Ring best_ring(const Cluster& cluster, std::uint32_t node_type, std::uint32_t wi
   const NodeType& node = cluster.node_types[node_type];
   double rate = 0;
   for (std::uint32_t here = 1; here <= std::min(replicas, node.devices / width); ++here) {
-    rate = std::max(rate, across_bytes_per_s(node, here));
+    const Across rates = across(node, here);
+    rate = std::max(rate, std::min(rates.inside_bytes_per_s, rates.nics_bytes_per_s));
   }
   rate = std::min(rate, node_nic_bytes_per_s(node) / static_cast<double>(width));
   if (replicas * width <= node.devices) {
@@ -96,52 +108,65 @@ Ring best_ring(const Cluster& cluster, std::uint32_t node_type, std::uint32_t wi
   return {replicas, latency, rate};
 }
 
-std::vector<Ring> replica_rings(const Cluster& cluster, const Plan& plan) {
+std::vector<Ring> replica_rings(const Cluster& cluster, const Plan& plan,
+                                const ClusterState& state) {
   struct Members {
     NodeId node;
     std::uint32_t count = 0;  ///< of each ring of the stage
+    std::uint32_t width = 0;  ///< rings at once
   };
   const std::uint32_t stages = plan.stages();
   std::vector<std::vector<Members>> members_of(stages);
   std::vector<std::uint32_t> rings_leaving(cluster.nodes.size(), 0);
-  std::vector<NodeId> nodes;
+  std::vector<const Position*> positions;
   for (std::uint32_t s = 0; s < stages; ++s) {
-    nodes.clear();
+    positions.clear();
     for (const auto& row : plan.placement) {
-      nodes.push_back(row[s].node);
+      positions.push_back(&row[s]);
     }
-    std::sort(nodes.begin(), nodes.end());
+    std::sort(positions.begin(), positions.end(),
+              [](const Position* a, const Position* b) { return a->node < b->node; });
     auto& members = members_of[s];
-    for (const NodeId node : nodes) {
-      if (members.empty() || members.back().node != node) {
-        members.push_back({node, 0});
+    for (const Position* position : positions) {
+      if (members.empty() || members.back().node != position->node) {
+        members.push_back({position->node, 0, 0});
       }
-      ++members.back().count;
+      Members& here = members.back();
+      ++here.count;
+      here.width = std::max(here.width, static_cast<std::uint32_t>(position->devices.size()));
     }
     if (members.size() > 1) {
-      const auto width = static_cast<std::uint32_t>(plan.placement.front()[s].devices.size());
       for (const Members& here : members) {
-        rings_leaving[here.node.value()] += width;
+        rings_leaving[here.node.value()] += here.width;
       }
     }
   }
+  // Out of or into the NICs of one of a ring's nodes.
+  const auto nics_bytes_per_s = [&](const Members& here, const FabricTier& tier) {
+    const NodeType& type = cluster.type_of(here.node);
+    const double share =
+        node_nic_bytes_per_s(type) / static_cast<double>(rings_leaving[here.node.value()]);
+    return std::min(across(type, here.count).nics_bytes_per_s, share / tier.oversubscription);
+  };
   std::vector<Ring> rings(stages);
   for (std::uint32_t s = 0; s < stages; ++s) {
     const auto& members = members_of[s];
     Ring ring{plan.replicas(), 0, std::numeric_limits<double>::infinity()};
     for (std::size_t k = 0; k < members.size(); ++k) {
-      const auto& [node, count] = members[k];
-      const NodeType& type = cluster.type_of(node);
+      const Members& here = members[k];
+      const NodeType& type = cluster.type_of(here.node);
+      const NodeLinks links = state.links(here.node);
       ring.latency_s = std::max(ring.latency_s, type.fast_link_latency_s);
       if (members.size() == 1) {
-        ring.bytes_per_s = inside_bytes_per_s(type, count);
+        ring.bytes_per_s = inside_bytes_per_s(type, here.count) / links.inside;
         break;
       }
-      const FabricTier& tier = cluster.tier_between(node, members[(k + 1) % members.size()].node);
-      const double share =
-          node_nic_bytes_per_s(type) / static_cast<double>(rings_leaving[node.value()]);
-      ring.bytes_per_s = std::min(
-          {ring.bytes_per_s, across_bytes_per_s(type, count), share / tier.oversubscription});
+      const Members& next = members[(k + 1) % members.size()];
+      const FabricTier& tier = cluster.tier_between(here.node, next.node);
+      const double hop = std::min(nics_bytes_per_s(here, tier) / links.send,
+                                  nics_bytes_per_s(next, tier) / state.links(next.node).receive);
+      ring.bytes_per_s = std::min({ring.bytes_per_s, hop / state.path(here.node, next.node),
+                                   across(type, here.count).inside_bytes_per_s / links.inside});
       ring.latency_s = std::max(ring.latency_s, tier.latency_s);
     }
     rings[s] = ring;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "solver/model/cluster.h"
+#include "solver/model/cluster_state.h"
 #include "solver/model/plan.h"
 
 #include <cstdint>
@@ -26,8 +27,10 @@ struct Ring {
 
 /// Between two positions, as the slowest pair of devices sees it: the path inside a node, else the
 /// NIC share, or the path to the NIC, of the slower end over the tier's oversubscription. Never
-/// better than the node's fast link and NIC share.
-[[nodiscard]] Link link_between(const Cluster& cluster, const Position& from, const Position& to);
+/// better than the node's fast link and NIC share. Measured slowdowns divide the rates: of sending
+/// at one end, receiving at the other and the path between them, or of what is inside the node.
+[[nodiscard]] Link link_between(const Cluster& cluster, const Position& from, const Position& to,
+                                const ClusterState& state = {});
 
 [[nodiscard]] Link link_inside(const NodeType& node);
 
@@ -36,7 +39,11 @@ struct Ring {
 [[nodiscard]] Ring best_ring(const Cluster& cluster, std::uint32_t node_type, std::uint32_t width,
                              std::uint32_t replicas);
 
-/// One ring per stage. Rings of different TP ranks and stages that leave a node share its NICs.
-[[nodiscard]] std::vector<Ring> replica_rings(const Cluster& cluster, const Plan& plan);
+/// One ring per stage: from each of its nodes to the next in the cluster's order, at the rate of
+/// the slowest hop in the measured state. Rings of different TP ranks and stages that leave a node
+/// share its NICs; each device of a group narrower than the other replicas' serves its rings one
+/// after the other.
+[[nodiscard]] std::vector<Ring> replica_rings(const Cluster& cluster, const Plan& plan,
+                                              const ClusterState& state = {});
 
 }  // namespace tapas::solver

@@ -8,10 +8,10 @@
 namespace tapas::solver {
 namespace {
 
-double layer_backward_s(const LayerCost& cost, bool recomputed, double slowdown) {
+double layer_backward_s(const LayerCost& cost, bool recomputed, double slowdown, double inside) {
   const LayerTimes& t = cost.times;
-  return (t.backward_s + (recomputed ? t.forward_s : 0)) * slowdown + t.backward_comm_s +
-         (recomputed ? t.forward_comm_s : 0);
+  return (t.backward_s + (recomputed ? t.forward_s : 0)) * slowdown +
+         (t.backward_comm_s + (recomputed ? t.forward_comm_s : 0)) * inside;
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ Sharding PlanEvaluator::sharding_of(const Plan& plan, std::uint32_t replica,
                                     std::uint32_t stage) const {
   const Position& position = plan.placement[replica][stage % plan.stages()];
   return {job_.cluster.nodes[position.node.value()].type,
-          plan.tp_width[plan.splits_of(replica)[stage]], plan.sp_width > 1};
+          static_cast<std::uint16_t>(position.devices.size()), plan.sp_width > 1};
 }
 
 double PlanEvaluator::slowdown(const ClusterState& state, const Position& position) const {
@@ -53,6 +53,7 @@ double PlanEvaluator::slowdown(const ClusterState& state, const Position& positi
 
 StageCompute PlanEvaluator::compute_of(const Plan& plan, std::uint32_t replica,
                                        std::uint32_t group) {
+  const std::vector<bool>& recomputed = plan.checkpoint_of(replica);
   StageCompute compute;
   for (std::uint32_t k = group; k < plan.pp_splits.size(); k += plan.stages()) {
     const LayerTable& costs = table(sharding_of(plan, replica, k));
@@ -61,7 +62,7 @@ StageCompute PlanEvaluator::compute_of(const Plan& plan, std::uint32_t replica,
     compute.forward_s += sum.times.forward_s;
     compute.backward_s += sum.times.backward_s;
     for (std::uint32_t l = range.first; l < range.last; ++l) {
-      compute.backward_s += plan.checkpoint[l] ? costs[l].times.forward_s : 0;
+      compute.backward_s += recomputed[l] ? costs[l].times.forward_s : 0;
     }
   }
   return compute;
@@ -71,6 +72,7 @@ Pipeline PlanEvaluator::pipeline_of(const Plan& plan, std::uint32_t replica,
                                     const ClusterState& state) {
   const std::uint32_t groups = plan.stages();
   const auto stages = static_cast<std::uint32_t>(plan.pp_splits.size());
+  const std::vector<bool>& recomputed = plan.checkpoint_of(replica);
   Pipeline pipeline;
   pipeline.schedule = plan.schedule;
   pipeline.chunks = plan.interleave;
@@ -82,12 +84,13 @@ Pipeline PlanEvaluator::pipeline_of(const Plan& plan, std::uint32_t replica,
     const LayerTable& costs = table(sharding_of(plan, replica, k));
     const LayerRange range = stage_layers(plan, replica, k, layers_);
     const double slow = slowdown(state, position);
+    const double inside = state.links(position.node).inside;
     const LayerCost sum = costs.sum(range);
     double forward = sum.times.forward_s;
     double backward = sum.times.backward_s;
     double backward_comm = sum.times.backward_comm_s;
     for (std::uint32_t l = range.first; l < range.last; ++l) {
-      if (plan.checkpoint[l]) {
+      if (recomputed[l]) {
         backward += costs[l].times.forward_s;
         backward_comm += costs[l].times.forward_comm_s;
       }
@@ -97,17 +100,17 @@ Pipeline PlanEvaluator::pipeline_of(const Plan& plan, std::uint32_t replica,
       const double bytes = costs.cut_bytes(range.last);
       // Each device of the narrower group sends or takes its share.
       Sharding sharding = costs.sharding();
-      sharding.width = std::min(sharding.width, plan.tp_width[range.last]);
+      sharding.width = std::min(sharding.width, static_cast<std::uint16_t>(next.devices.size()));
       const Hop there =
-          model_->hop(link_between(job_.cluster, position, next), sharding, bytes, groups);
+          model_->hop(link_between(job_.cluster, position, next, state), sharding, bytes, groups);
       const Hop back =
-          model_->hop(link_between(job_.cluster, next, position), sharding, bytes, groups);
+          model_->hop(link_between(job_.cluster, next, position, state), sharding, bytes, groups);
       pipeline.forward_delay_s.push_back(there.delay_s);
       pipeline.backward_delay_s.push_back(back.delay_s);
       busy = std::max(busy, there.busy_s);
     }
-    pipeline.forward_s.push_back(forward * slow + sum.times.forward_comm_s);
-    pipeline.backward_s.push_back(backward * slow + backward_comm);
+    pipeline.forward_s.push_back(forward * slow + sum.times.forward_comm_s * inside);
+    pipeline.backward_s.push_back(backward * slow + backward_comm * inside);
   }
   for (std::uint32_t k = 0; k < stages; ++k) {
     pipeline.forward_s[k] += busy;
@@ -148,6 +151,13 @@ double PlanEvaluator::class_time_s(std::size_t pipeline_class, std::uint32_t mic
   return *std::max_element(ends.begin(), ends.end());
 }
 
+bool PlanEvaluator::tail_as_first(const Plan& plan, std::uint32_t replica,
+                                  std::uint32_t group) const {
+  return replica == 0 ||
+         (sharding_of(plan, replica, group) == sharding_of(plan, 0, group) &&
+          (plan.replica_splits.empty() || plan.splits_of(replica) == plan.splits_of(0)));
+}
+
 PlanEvaluator::Tail PlanEvaluator::tail_of(const Plan& plan, std::uint32_t replica,
                                            std::uint32_t group, const Ring& ring) {
   Tail tail;
@@ -172,17 +182,20 @@ double PlanEvaluator::synchronised_s(const Plan& plan, std::uint32_t replica, st
   }
   // Backward goes from the last layer to the first; each layer's gradients queue for the ring when
   // they are ready.
-  const double slow = slowdown(state, plan.placement[replica][group]);
+  const std::vector<bool>& recomputed = plan.checkpoint_of(replica);
+  const Position& position = plan.placement[replica][group];
+  const double slow = slowdown(state, position);
+  const double inside = state.links(position.node).inside;
   double done = 0;
   for (std::uint32_t k = group + (plan.interleave - 1) * plan.stages();; k -= plan.stages()) {
     const LayerTable& costs = table(sharding_of(plan, replica, k));
     const LayerRange range = stage_layers(plan, replica, k, layers_);
     double left = 0;  // of the last backward, before the layers behind this one are done
     for (std::uint32_t l = range.first; l < range.last; ++l) {
-      left += layer_backward_s(costs[l], plan.checkpoint[l], slow);
+      left += layer_backward_s(costs[l], recomputed[l], slow, inside);
     }
     for (std::uint32_t l = range.last; l-- > range.first;) {
-      left -= layer_backward_s(costs[l], plan.checkpoint[l], slow);
+      left -= layer_backward_s(costs[l], recomputed[l], slow, inside);
       if (costs[l].params > 0) {
         done = std::max(done, ends_s[k] - left) + tail.tail.sync_s(costs[l].params);
       }
@@ -195,19 +208,20 @@ double PlanEvaluator::synchronised_s(const Plan& plan, std::uint32_t replica, st
 }
 
 double PlanEvaluator::step_time_s(const Plan& plan, const ClusterState& state) {
-  const std::vector<Ring> rings = replica_rings(job_.cluster, plan);
-  std::vector<Tail> tails(plan.stages());
+  const std::vector<Ring> rings = replica_rings(job_.cluster, plan, state);
+  std::vector<Tail> first;
   double synchronised = 0;
   double update = 0;
   for (std::uint32_t r = 0; r < plan.replicas(); ++r) {
     const std::vector<double>& ends =
         class_ends_s(class_of(pipeline_of(plan, r, state)), plan.microbatches[r]);
     for (std::uint32_t g = 0; g < plan.stages(); ++g) {
-      if (r == 0 || !plan.replica_splits.empty()) {
-        tails[g] = tail_of(plan, r, g, rings[g]);
-        update = std::max(update, tails[g].tail.update_s(tails[g].params));
+      if (r == 0) {
+        first.push_back(tail_of(plan, 0, g, rings[g]));
       }
-      synchronised = std::max(synchronised, synchronised_s(plan, r, g, tails[g], ends, state));
+      const Tail tail = tail_as_first(plan, r, g) ? first[g] : tail_of(plan, r, g, rings[g]);
+      update = std::max(update, tail.tail.update_s(tail.params));
+      synchronised = std::max(synchronised, synchronised_s(plan, r, g, tail, ends, state));
     }
   }
   return synchronised + update;
@@ -215,7 +229,7 @@ double PlanEvaluator::step_time_s(const Plan& plan, const ClusterState& state) {
 
 std::vector<GroupEnd> PlanEvaluator::group_ends(const Plan& plan, std::uint32_t replica,
                                                 const ClusterState& state) {
-  const std::vector<Ring> rings = replica_rings(job_.cluster, plan);
+  const std::vector<Ring> rings = replica_rings(job_.cluster, plan, state);
   const std::vector<double>& ends =
       class_ends_s(class_of(pipeline_of(plan, replica, state)), plan.microbatches[replica]);
   std::vector<GroupEnd> result;
@@ -239,12 +253,13 @@ MemoryRule PlanEvaluator::rule_of(const Plan& plan, std::uint32_t replica,
 
 double PlanEvaluator::memory_bytes(const Plan& plan, std::uint32_t replica, std::uint32_t group) {
   const MemoryRule rule = rule_of(plan, replica, group);
+  const std::vector<bool>& recomputed = plan.checkpoint_of(replica);
   const std::vector<std::vector<std::uint32_t>> moments =
       held_chunks(plan.schedule, plan.stages(), plan.interleave, group, plan.microbatches[replica]);
   if (plan.interleave == 1) {
     return stage_memory_bytes(table(sharding_of(plan, replica, group)), rule,
                               stage_layers(plan, replica, group, layers_), moments[0][0],
-                              plan.checkpoint);
+                              recomputed);
   }
   double state = 0;
   double scratch = 0;
@@ -254,10 +269,10 @@ double PlanEvaluator::memory_bytes(const Plan& plan, std::uint32_t replica, std:
     const LayerTable& costs = table(sharding_of(plan, replica, k));
     const LayerRange range = stage_layers(plan, replica, k, layers_);
     const double chunk_state = costs.sum(range).params * rule.state_bytes_per_param;
-    const double none = stage_memory_bytes(costs, rule, range, 0, plan.checkpoint);
+    const double none = stage_memory_bytes(costs, rule, range, 0, recomputed);
     state += chunk_state;
     scratch = std::max(scratch, none - chunk_state);
-    each[c] = stage_memory_bytes(costs, rule, range, 1, plan.checkpoint) - none;
+    each[c] = stage_memory_bytes(costs, rule, range, 1, recomputed) - none;
   }
   double held = 0;
   for (const std::vector<std::uint32_t>& moment : moments) {

@@ -34,7 +34,7 @@ class PlanEvaluator {
   [[nodiscard]] const CostModel& model() const { return *model_; }
   [[nodiscard]] const LayerTable& table(const Sharding& sharding);
 
-  /// How a stage of pp_splits is sharded, by its first layer and its node.
+  /// How a stage of pp_splits is sharded, by its node and devices.
   [[nodiscard]] Sharding sharding_of(const Plan& plan, std::uint32_t replica,
                                      std::uint32_t stage) const;
   /// Slowest device of a position.
@@ -75,6 +75,9 @@ class PlanEvaluator {
 
   [[nodiscard]] const std::vector<double>& class_ends_s(std::size_t pipeline_class,
                                                         std::uint32_t microbatches);
+  /// Whether a group's tail is that of replica 0.
+  [[nodiscard]] bool tail_as_first(const Plan& plan, std::uint32_t replica,
+                                   std::uint32_t group) const;
   [[nodiscard]] Tail tail_of(const Plan& plan, std::uint32_t replica, std::uint32_t group,
                              const Ring& ring);
   /// When the gradients of a device group are reduced, `ends_s` per stage of pp_splits.

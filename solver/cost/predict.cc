@@ -54,7 +54,7 @@ Prediction predict(const Job& job, const Plan& plan, const ClusterState& state) 
   p.peak_fraction = model_flops * microbatches / (p.step_time_s * peak);
 
   const Pipeline first = evaluator.pipeline_of(plan, 0, state);
-  const std::vector<Ring> rings = replica_rings(job.cluster, plan);
+  const std::vector<Ring> rings = replica_rings(job.cluster, plan, state);
   const auto all = static_cast<std::uint32_t>(plan.pp_splits.size());
   p.stage_time_s.assign(plan.stages(), 0);
   p.stage_memory_bytes.assign(plan.stages(), 0);
@@ -64,6 +64,7 @@ Prediction predict(const Job& job, const Plan& plan, const ClusterState& state) 
     }
     for (std::uint32_t r = 0; r < plan.replicas(); ++r) {
       const double m = plan.microbatches[r];
+      const std::vector<bool>& recomputed = plan.checkpoint_of(r);
       double document_bytes = 0;
       double wire = 0;
       double sent = 0;
@@ -75,13 +76,13 @@ Prediction predict(const Job& job, const Plan& plan, const ClusterState& state) 
         params += sum.params;
         wire += sum.wire_forward_bytes + sum.wire_backward_bytes;
         for (std::uint32_t l = range.first; l < range.last; ++l) {
-          wire += plan.checkpoint[l] ? table[l].wire_forward_bytes : 0;
+          wire += recomputed[l] ? table[l].wire_forward_bytes : 0;
         }
         sent += ((k + 1 < all ? table.cut_bytes(range.last) : 0) +
                  (k > 0 ? table.cut_bytes(range.first) : 0)) /
                 table.sharding().width;
         document_bytes +=
-            document_memory_bytes(table, evaluator.rule_of(plan, r, g), range, plan.checkpoint);
+            document_memory_bytes(table, evaluator.rule_of(plan, r, g), range, recomputed);
       }
       p.stage_memory_bytes[g] =
           std::max(p.stage_memory_bytes[g], job.search.model == CostModelKind::kDocument

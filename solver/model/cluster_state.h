@@ -1,6 +1,8 @@
 #pragma once
 
 #include "base/ids.h"
+#include "base/result.h"
+#include "solver/model/cluster.h"
 
 #include <vector>
 
@@ -52,5 +54,9 @@ struct ClusterState {
     return 1.0;
   }
 };
+
+/// Every list that is not empty has an entry per device or node of the cluster, factors are
+/// positive and finite, paths join two nodes of the cluster, each direction once.
+[[nodiscard]] Result<void> validate(const Cluster& cluster, const ClusterState& state);
 
 }  // namespace tapas::solver

@@ -29,11 +29,12 @@ std::vector<LayerMove> moves_between(const Job& job, const Plan& before, const P
   for (const OpNode& node : job.graph.nodes) {
     layer_params[node.layer] += node.param_bytes / job.bytes_per_param;
   }
-  // Under ZeRO-1 a replica holds its share of a layer's optimizer state only.
-  const double bytes_per_param =
-      job.bytes_per_param +
-      job.optimizer_bytes_per_param / (job.zero_stage >= 1 ? after.replicas() : 1);
-
+  const bool shared = job.zero_stage >= 1;  // a replica holds its share of the optimizer state only
+  const double optimizer = job.optimizer_bytes_per_param / (shared ? after.replicas() : 1);
+  const auto held = [&](std::uint32_t replica, std::uint32_t layer) -> const Position& {
+    const std::uint32_t stage = stage_of_layer(before.splits_of(replica), layer);
+    return before.placement[replica][stage % before.stages()];
+  };
   for (std::uint32_t replica = 0; replica < after.replicas(); ++replica) {
     const std::uint32_t donor = replica % before.replicas();
     for (std::uint32_t layer = 0; layer < layers; ++layer) {
@@ -43,10 +44,19 @@ std::vector<LayerMove> moves_between(const Job& job, const Plan& before, const P
           stage_of_layer(after.splits_of(replica), layer) % after.stages();
       const Position& from = before.placement[donor][from_stage];
       const Position& to = after.placement[replica][to_stage];
-      if (from != to) {
-        moves.push_back({replica, layer, from_stage, to_stage, from, to,
-                         layer_params[layer] * bytes_per_param});
+      if (from == to) {
+        continue;
       }
+      bool has_parameters = false;
+      for (std::uint32_t other = 0; other < before.replicas() && !has_parameters; ++other) {
+        has_parameters = other != donor && held(other, layer) == to;
+      }
+      if (has_parameters && !shared) {
+        continue;
+      }
+      const double bytes_per_param = optimizer + (has_parameters ? 0 : job.bytes_per_param);
+      moves.push_back(
+          {replica, layer, from_stage, to_stage, from, to, layer_params[layer] * bytes_per_param});
     }
   }
   return moves;

@@ -95,7 +95,7 @@ struct LayerMove {
   std::uint32_t to_stage = 0;
   Position from;
   Position to;
-  double bytes = 0;  ///< parameters and optimizer state, whole group
+  double bytes = 0;  ///< parameters and the replica's optimizer state, whole group
 };
 
 /// Every layer whose devices differ between two plans of one job; both pass check_plan(). A replica

@@ -2,6 +2,7 @@
 
 #include "solver/check/check_plan.h"
 #include "solver/cost/plan_evaluator.h"
+#include "solver/cost/switch_cost.h"
 #include "solver/replan/row_repair.h"
 
 #include <algorithm>
@@ -58,7 +59,7 @@ class MicroReplan {
     c.how = std::move(how);
     c.step_s = evaluator_.step_time_s(c.plan, request_.state) * request_.calibration;
     c.moves = moves_between(job_, request_.current, c.plan);
-    c.switch_s = job_.switch_pause_s + transfer_s(c.moves);
+    c.switch_s = job_.switch_pause_s + transfer_s(job_, c.moves, request_.state);
     const double left = request_.expected_episode_s - c.switch_s;
     if (left > 0) {
       c.per_useful_step_s = c.step_s * request_.expected_episode_s / left;
@@ -83,30 +84,6 @@ class MicroReplan {
       return a.step_s < b.step_s * (1 - kGain);
     }
     return a.per_useful_step_s < b.per_useful_step_s * (1 - kGain);
-  }
-
-  /// The busiest node's NICs, in or out; inside a node the fast link.
-  double transfer_s(const std::vector<LayerMove>& moves) const {
-    std::map<NodeId, double> in;
-    std::map<NodeId, double> out;
-    double slowest = 0;
-    for (const LayerMove& move : moves) {
-      if (move.from.node == move.to.node) {
-        const double rate = job_.cluster.type_of(move.to.node).fast_link_bytes_per_s;
-        slowest =
-            std::max(slowest, move.bytes / static_cast<double>(move.to.devices.size()) / rate);
-      } else {
-        out[move.from.node] += move.bytes;
-        in[move.to.node] += move.bytes;
-      }
-    }
-    for (const auto* side : {&in, &out}) {
-      for (const auto& [node, bytes] : *side) {
-        const NodeType& type = job_.cluster.type_of(node);
-        slowest = std::max(slowest, bytes / (type.nic_bytes_per_s * type.nics));
-      }
-    }
-    return slowest;
   }
 
   /// The current plan and, when it differs, the plan without earlier repairs: all replicas cut
@@ -360,12 +337,8 @@ Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request,
                 "replan: calibration {} must be positive and expected_episode_s {} not negative",
                 request.calibration, request.expected_episode_s);
   }
-  for (std::size_t k = 0; k < request.state.device_slowdown.size(); ++k) {
-    const double factor = request.state.device_slowdown[k];
-    if (!(factor > 0) || !std::isfinite(factor)) {
-      return fail(ErrorCode::kInvalid,
-                  "replan: the slowdown of device {} is {}; it must be positive", k, factor);
-    }
+  if (auto ok = validate(job.cluster, request.state); !ok) {
+    return fail_in("replan", ok.error());
   }
   return MicroReplan(job, request).run();
 }

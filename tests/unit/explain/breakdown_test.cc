@@ -41,8 +41,11 @@ Case random_case(std::uint64_t seed) {
   for (std::uint32_t l = 0; l < layers; ++l) {
     c.plan.checkpoint[l] = draw.between(0U, 2U) == 0;
   }
+  c.plan.replica_checkpoint.resize(c.plan.replicas());
+  c.plan.replica_checkpoint.back().assign(layers, draw.between(0U, 1U) == 0);
   c.state.device_slowdown.assign(c.job.cluster.device_count(), 1.0);
   c.state.device_slowdown[draw.between(0U, c.job.cluster.device_count() - 1)] = 1.7;
+  c.state.node_links.assign(c.job.cluster.nodes.size(), {1.2, 1.4, 2.5});
   return c;
 }
 

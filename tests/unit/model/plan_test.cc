@@ -74,6 +74,32 @@ TEST(Moves, FollowAReplicaToOtherNodes) {
   }
 }
 
+TEST(Moves, BringOnlyTheOptimizerToDevicesThatHoldTheLayer) {
+  const Job job = tiny_job();
+  Plan after = tiny_plan();
+  std::swap(after.placement[0][1], after.placement[1][1]);
+  after.replica_splits = {{0, 2}, {}};  // and one layer more goes to the last stage of replica 0
+  const auto moves = moves_between(job, tiny_plan(), after);
+  ASSERT_EQ(moves.size(), 7U);
+  const double block = 12.0 * 1024 * 1024 + 13.0 * 1024;
+  for (const LayerMove& move : moves) {
+    if (move.replica == 0 && move.layer == 2) {
+      EXPECT_EQ(move.from.node, NodeId(0));
+      EXPECT_EQ(move.to.node, NodeId(3));
+      EXPECT_DOUBLE_EQ(move.bytes, block * (2 + 6)) << "node 3 did not have this layer";
+    } else {
+      EXPECT_EQ(move.to.node, NodeId(move.replica == 0 ? 3 : 1));
+      EXPECT_EQ(move.from.node, NodeId(move.replica == 0 ? 1 : 3));
+      if (move.layer == 3) {
+        EXPECT_DOUBLE_EQ(move.bytes, block * 6) << "half of Adam's state";
+      }
+    }
+  }
+  Job whole = job;
+  whole.zero_stage = 0;
+  EXPECT_EQ(moves_between(whole, tiny_plan(), after).size(), 1U);
+}
+
 TEST(Moves, FeedANewReplicaFromAnOldOne) {
   const Job job = tiny_job();
   Plan before = tiny_plan();

@@ -124,6 +124,26 @@ Job uneven_job(std::uint64_t seed, std::uint32_t layers, std::uint32_t nodes, st
   return job;
 }
 
+ClusterState random_state(const Cluster& cluster, Draw& draw, std::uint32_t paths) {
+  ClusterState state;
+  for (std::uint32_t r = 0; r < cluster.device_count(); ++r) {
+    state.device_slowdown.push_back(draw.between(1.0, 1.5));
+  }
+  const auto nodes = static_cast<std::uint32_t>(cluster.nodes.size());
+  for (std::uint32_t n = 0; n < nodes; ++n) {
+    state.node_links.push_back(
+        {draw.between(0.9, 3.0), draw.between(0.9, 3.0), draw.between(0.9, 3.0)});
+  }
+  while (state.paths.size() < paths) {
+    const PathSlowdown path{NodeId(draw.between(0U, nodes - 1)),
+                            NodeId(draw.between(0U, nodes - 1)), draw.between(1.0, 8.0)};
+    if (path.from != path.to && state.path(path.from, path.to) == 1) {
+      state.paths.push_back(path);
+    }
+  }
+  return state;
+}
+
 void for_each_cut(std::uint32_t layers, std::uint32_t stages,
                   const std::function<void(const std::vector<std::uint32_t>&)>& visit) {
   std::vector<std::uint32_t> cuts{0};

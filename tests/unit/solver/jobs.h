@@ -1,5 +1,6 @@
 #pragma once
 
+#include "solver/model/cluster_state.h"
 #include "solver/model/job.h"
 #include "solver/model/plan.h"
 
@@ -36,6 +37,9 @@ class Draw {
 /// Layers that all differ: random flops and bytes of a norm, a column- and a row-parallel linear.
 [[nodiscard]] Job uneven_job(std::uint64_t seed, std::uint32_t layers, std::uint32_t nodes,
                              std::uint32_t devices, std::uint32_t global_batch);
+
+/// Devices, NICs and the inside of nodes slowed at random, and `paths` paths.
+[[nodiscard]] ClusterState random_state(const Cluster& cluster, Draw& draw, std::uint32_t paths);
 
 /// Calls `visit` with every way to cut `layers` into `stages` parts.
 void for_each_cut(std::uint32_t layers, std::uint32_t stages,

@@ -129,6 +129,7 @@ TEST(MicroReplan, PutsASpareInThePlaceOfADrainedNode) {
 
   job.cluster.nodes.pop_back();
   request.state.device_slowdown.resize(32);
+  request.state.drained.pop_back();
   const auto without = micro_replan(job, request);
   ASSERT_TRUE(without);
   EXPECT_FALSE(without->improves);

@@ -33,20 +33,12 @@ Plan interleaved_plan(const Job& job, testing::Draw& draw, std::uint32_t groups,
   return plan;
 }
 
-ClusterState random_state(const Job& job, testing::Draw& draw) {
-  ClusterState state;
-  for (std::uint32_t r = 0; r < job.cluster.device_count(); ++r) {
-    state.device_slowdown.push_back(draw.between(1.0, 1.5));
-  }
-  return state;
-}
-
 /// From the timelines: every layer's gradients are ready when all replicas have done its last
 /// backward, and its stage's ring takes them one after the other.
 double step_by_timeline(PlanEvaluator& evaluator, const Plan& plan, const ClusterState& state) {
   const Job& job = evaluator.job();
   const std::uint32_t layers = job.graph.layer_count();
-  const std::vector<Ring> rings = replica_rings(job.cluster, plan);
+  const std::vector<Ring> rings = replica_rings(job.cluster, plan, state);
   PipelineClock clock;
   double synchronised = 0;
   double update = 0;
@@ -63,6 +55,7 @@ double step_by_timeline(PlanEvaluator& evaluator, const Plan& plan, const Cluste
         }
       }
       const double slow = evaluator.slowdown(state, plan.placement[r][g]);
+      const double inside = state.links(plan.placement[r][g].node).inside;
       for (const auto& [k, action] : last) {
         const LayerTable& table = evaluator.table(evaluator.sharding_of(plan, r, k));
         const LayerRange range = stage_layers(plan, r, k, layers);
@@ -70,8 +63,8 @@ double step_by_timeline(PlanEvaluator& evaluator, const Plan& plan, const Cluste
         for (std::uint32_t l = range.first; l < range.last; ++l) {
           ready[l] = std::max(ready[l], action.end_s - left);
           const LayerTimes& t = table[l].times;
-          left += t.backward_s * slow + t.backward_comm_s;
-          left += plan.checkpoint[l] ? t.forward_s * slow + t.forward_comm_s : 0;
+          left += t.backward_s * slow + t.backward_comm_s * inside;
+          left += plan.checkpoint_of(r)[l] ? t.forward_s * slow + t.forward_comm_s * inside : 0;
         }
       }
     }
@@ -102,14 +95,109 @@ TEST(StepTime, IsThatOfTheTimelinesWithEveryStagesOwnTail) {
                    : seed % 5 == 0 ? Schedule::kGpipe
                                    : Schedule::k1f1b;
     Plan plan = interleaved_plan(job, draw, draw.between(2U, 4U), chunks, 2, 4);
+    plan.replica_checkpoint = {{}, std::vector<bool>(12)};
     for (std::uint32_t l = 0; l < 12; ++l) {
       plan.checkpoint[l] = draw.between(0U, 3U) == 0;
+      plan.replica_checkpoint[1][l] = draw.between(0U, 3U) == 0;
     }
-    const ClusterState state = random_state(job, draw);
+    const ClusterState state = testing::random_state(job.cluster, draw, 4);
     PlanEvaluator evaluator(job);
     const double step = evaluator.step_time_s(plan, state);
     EXPECT_NEAR(step, step_by_timeline(evaluator, plan, state), 1e-9 * step) << "seed " << seed;
   }
+}
+
+/// Every replica for itself, layer by layer, from what the cost model says of one layer.
+double step_by_layers(PlanEvaluator& evaluator, const Plan& plan, const ClusterState& state) {
+  const Job& job = evaluator.job();
+  const CostModel& model = evaluator.model();
+  const std::vector<Ring> rings = replica_rings(job.cluster, plan, state);
+  PipelineClock clock;
+  double synchronised = 0;
+  double update = 0;
+  for (std::uint32_t r = 0; r < plan.replicas(); ++r) {
+    Pipeline pipeline;
+    std::vector<StepTail> tails;
+    std::vector<double> params(plan.stages(), 0);
+    for (std::uint32_t s = 0; s < plan.stages(); ++s) {
+      const Position& position = plan.placement[r][s];
+      const Sharding sharding{0, static_cast<std::uint16_t>(position.devices.size()), false};
+      const LayerTable& table = evaluator.table(sharding);
+      const double inside = state.node_links[position.node.value()].inside;
+      double slow = 0;
+      for (const std::uint16_t d : position.devices) {
+        slow = std::max(slow, state.slowdown(job.cluster.rank_of(position.node, d)));
+      }
+      double forward = 0;
+      double backward = 0;
+      const LayerRange range = stage_layers(plan, r, s, job.graph.layer_count());
+      for (std::uint32_t l = range.first; l < range.last; ++l) {
+        const LayerTimes t = model.layer_times(l, sharding);
+        const double again = plan.checkpoint_of(r)[l] ? 1 : 0;
+        forward += t.forward_s * slow + t.forward_comm_s * inside;
+        backward += t.backward_s * slow + t.backward_comm_s * inside +
+                    again * (t.forward_s * slow + t.forward_comm_s * inside);
+        params[s] += table[l].params;
+      }
+      pipeline.forward_s.push_back(forward);
+      pipeline.backward_s.push_back(backward);
+      tails.push_back(model.step_tail(rings[s], sharding));
+      if (s + 1 < plan.stages()) {
+        const Position& next = plan.placement[r][s + 1];
+        const Sharding narrower{
+            0, std::min(sharding.width, static_cast<std::uint16_t>(next.devices.size())), false};
+        const double bytes = table.cut_bytes(range.last);
+        const Link there = link_between(job.cluster, position, next, state);
+        const Link back = link_between(job.cluster, next, position, state);
+        pipeline.forward_delay_s.push_back(
+            model.hop(there, narrower, bytes, plan.stages()).delay_s);
+        pipeline.backward_delay_s.push_back(
+            model.hop(back, narrower, bytes, plan.stages()).delay_s);
+      }
+    }
+    const auto ends = clock.ends_s(pipeline, plan.microbatches[r]);
+    for (std::uint32_t s = 0; s < plan.stages(); ++s) {
+      synchronised = std::max(synchronised, ends[s] + tails[s].sync_s(params[s]));
+      update = std::max(update, tails[s].update_s(params[s]));
+    }
+  }
+  return synchronised + update;
+}
+
+TEST(StepTime, TakesCutsFlagsAndWidthsOfEachReplica) {
+  testing::Draw draw(22);
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const Job job = testing::uneven_job(seed, 10, 8, 4, 48);
+    const std::uint32_t stages = draw.between(2U, 4U);
+    Plan plan = interleaved_plan(job, draw, stages, 1, 2, 4);
+    plan.replica_splits = {{}, interleaved_plan(job, draw, stages, 1, 2, 4).pp_splits};
+    plan.replica_checkpoint = {{}, std::vector<bool>(10)};
+    for (std::uint32_t l = 0; l < 10; ++l) {
+      plan.replica_checkpoint[1][l] = draw.between(0U, 2U) == 0;
+    }
+    for (auto& row : plan.placement) {
+      for (Position& position : row) {
+        position.devices.resize(std::size_t{1} << draw.between(0U, 2U));
+      }
+    }
+    const ClusterState state = testing::random_state(job.cluster, draw, 5);
+    PlanEvaluator evaluator(job);
+    const double step = evaluator.step_time_s(plan, state);
+    EXPECT_NEAR(step, step_by_layers(evaluator, plan, state), 1e-9 * step) << "seed " << seed;
+  }
+}
+
+TEST(StepTime, ASlowWayBackCostsNothingOnTheWayThere) {
+  const Job job = testing::small_job(14, 2, 8, 64);
+  const Plan plan = testing::simple_plan(job, {0, 8}, 1, 8);
+  ClusterState state;
+  state.paths = {{NodeId(1), NodeId(0), 7}};
+  PlanEvaluator evaluator(job);
+  const Pipeline healthy = evaluator.pipeline_of(plan, 0, {});
+  const Pipeline slow = evaluator.pipeline_of(plan, 0, state);
+  EXPECT_EQ(slow.forward_delay_s, healthy.forward_delay_s);
+  EXPECT_NEAR(slow.backward_delay_s[0] - job.cluster.tor.latency_s,
+              7 * (healthy.backward_delay_s[0] - job.cluster.tor.latency_s), 1e-12);
 }
 
 TEST(StepTime, OverlapHidesPartOfTheSynchronisation) {
