@@ -4,6 +4,8 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 namespace {
 
@@ -55,6 +57,7 @@ std::vector<std::string> tapas::fuzz::seeds() {
   plan.predicted.stage_memory_bytes = {1e9, 2e9};
   std::vector<std::string> seeds = {json::dump(solver::plan_to_json(plan, job()))};
   plan.replica_splits = {{0, layers / 2 + 1}, {}};
+  plan.replica_checkpoint = {{}, std::vector<bool>(layers, true)};
   seeds.push_back(json::dump(solver::plan_to_json(plan, job())));
   return seeds;
 }

@@ -34,6 +34,8 @@ void read_capabilities(json::ObjectReader& job_in, Capabilities& capabilities) {
   capabilities.replica_splits = in.boolean_or("replica_splits", true);
   capabilities.microbatch_counts = in.boolean_or("microbatch_counts", true);
   capabilities.recompute = in.boolean_or("recompute", true);
+  capabilities.placement = in.boolean_or("placement", true);
+  capabilities.narrower_groups = in.boolean_or("narrower_groups", false);
   if (const auto done = in.finish(); !done) {
     job_in.absorb(done.error());
   }

@@ -51,11 +51,12 @@ std::vector<double> numbers(json::ObjectReader& in, std::string_view key) {
   return out;
 }
 
-std::vector<bool> flags(json::ObjectReader& in, std::string_view key) {
+std::vector<bool> flags(json::ObjectReader& in, const json::Value& array,
+                        const std::string& where) {
   std::vector<bool> out;
-  for (const json::Value& item : in.array(key, kMaxLayers)) {
+  for (const json::Value& item : array) {
     if (!item.is_boolean()) {
-      in.absorb({ErrorCode::kInvalid, fmt::format("{} must hold true or false", in.child(key))});
+      in.absorb({ErrorCode::kInvalid, fmt::format("{} must hold true or false", where)});
       return out;
     }
     out.push_back(item.get<bool>());
@@ -83,11 +84,11 @@ Position read_position(json::ObjectReader& parent, const json::Value& value,
 
 /// Rows of an array of arrays, one per replica.
 const json::Value& row(json::ObjectReader& in, const json::Value& rows, std::string_view key,
-                       std::size_t index) {
+                       std::size_t index, std::size_t max_items) {
   static const json::Value empty = json::Value::array();
-  if (!rows[index].is_array() || rows[index].size() > kMaxStages) {
+  if (!rows[index].is_array() || rows[index].size() > max_items) {
     in.absorb({ErrorCode::kInvalid, fmt::format("{} must be an array of at most {} entries",
-                                                in.child(key, index), kMaxStages)});
+                                                in.child(key, index), max_items)});
     return empty;
   }
   return rows[index];
@@ -100,7 +101,7 @@ void read_placement(json::ObjectReader& in, const Job& job, Plan& plan) {
   }
   const json::Value& rows = in.array("placement", kMaxReplicas);
   for (std::size_t replica = 0; replica < rows.size() && in.ok(); ++replica) {
-    const json::Value& stages = row(in, rows, "placement", replica);
+    const json::Value& stages = row(in, rows, "placement", replica, kMaxStages);
     std::vector<Position>& positions = plan.placement.emplace_back();
     for (std::size_t stage = 0; stage < stages.size() && in.ok(); ++stage) {
       const std::string where = fmt::format("{}[{}]", in.child("placement", replica), stage);
@@ -159,7 +160,7 @@ Result<Plan> plan_from_json(const json::Value& value, const Job& job) {
   plan.micro_batch_size = io::u32_or(in, "micro_batch_size", 0, 1, 1 << 16);
   plan.pp_splits = integers<std::uint32_t>(in, "pp_splits", kMaxStages, kMaxLayers);
   plan.tp_width = integers<std::uint16_t>(in, "tp_width", kMaxLayers, kMaxGroup);
-  plan.checkpoint = flags(in, "checkpoint");
+  plan.checkpoint = flags(in, in.array("checkpoint", kMaxLayers), in.child("checkpoint"));
   plan.sp_width =
       static_cast<std::uint16_t>(in.integer("sp_width", 1, static_cast<std::int64_t>(kMaxGroup)));
   plan.microbatches = integers<std::uint32_t>(in, "microbatches", kMaxReplicas, 1U << 30U);
@@ -168,8 +169,16 @@ Result<Plan> plan_from_json(const json::Value& value, const Job& job) {
     const json::Value& rows = in.array("replica_splits", kMaxReplicas);
     for (std::size_t replica = 0; replica < rows.size() && in.ok(); ++replica) {
       plan.replica_splits.push_back(
-          integers<std::uint32_t>(in, row(in, rows, "replica_splits", replica),
+          integers<std::uint32_t>(in, row(in, rows, "replica_splits", replica, kMaxStages),
                                   in.child("replica_splits", replica), kMaxLayers));
+    }
+  }
+  if (in.has("replica_checkpoint")) {
+    const json::Value& rows = in.array("replica_checkpoint", kMaxReplicas);
+    for (std::size_t replica = 0; replica < rows.size() && in.ok(); ++replica) {
+      plan.replica_checkpoint.push_back(
+          flags(in, row(in, rows, "replica_checkpoint", replica, kMaxLayers),
+                in.child("replica_checkpoint", replica)));
     }
   }
   if (in.has("predicted")) {
@@ -219,6 +228,9 @@ json::Value plan_to_json(const Plan& plan, const Job& job) {
   }
   if (!plan.replica_splits.empty()) {
     out["replica_splits"] = plan.replica_splits;
+  }
+  if (!plan.replica_checkpoint.empty()) {
+    out["replica_checkpoint"] = plan.replica_checkpoint;
   }
   out["predicted"] = predicted_to_json(plan.predicted);
   return out;

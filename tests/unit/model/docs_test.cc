@@ -76,6 +76,7 @@ TEST(FormatsDocument, NamesEveryKeyThatIsWritten) {
   const Job job = tiny_job();
   Plan plan;
   plan.replica_splits = {{0}};
+  plan.replica_checkpoint = {{true}};
   json::Value written = plan_to_json(plan, job);
   json::Value model = model_to_json(catalogue_model("deepseek-v3").value());
   for (const auto& value :

@@ -102,13 +102,16 @@ TEST_F(JobFile, AppliesDefaultsAndEverySetting) {
   EXPECT_EQ(job.zero_stage, 1U);
   EXPECT_EQ(job.optimizer_bytes_per_param, 12);
   EXPECT_TRUE(job.capabilities.replica_splits);
+  EXPECT_TRUE(job.capabilities.placement);
+  EXPECT_FALSE(job.capabilities.narrower_groups);
   value_["micro_batch_size"] = 2;
   value_["dtype"] = "fp32";
   value_["zero_stage"] = 0;
   value_["schedule"] = "gpipe";
   value_["optimizer_bytes_per_param"] = 8;
   value_["limits"] = {{"device_memory_bytes", 40e9}, {"step_time_s", 20}};
-  value_["capabilities"] = {{"replica_splits", false}};
+  value_["capabilities"] = {
+      {"replica_splits", false}, {"placement", false}, {"narrower_groups", true}};
   value_["search"] = {
       {"model", "document"}, {"anneal", true}, {"weights", {{"memory_per_byte", 2}}}};
   job = *load();
@@ -122,6 +125,8 @@ TEST_F(JobFile, AppliesDefaultsAndEverySetting) {
   EXPECT_EQ(job.limits.step_time_s, 20);
   EXPECT_EQ(job.limits.recompute_ratio, 0.15);
   EXPECT_FALSE(job.capabilities.replica_splits);
+  EXPECT_FALSE(job.capabilities.placement);
+  EXPECT_TRUE(job.capabilities.narrower_groups);
   EXPECT_TRUE(job.capabilities.microbatch_counts);
   EXPECT_EQ(job.search.model, CostModelKind::kDocument);
   EXPECT_TRUE(job.search.anneal);

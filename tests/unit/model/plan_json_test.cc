@@ -25,6 +25,7 @@ Plan odd_plan() {
   plan.placement = {{{NodeId(0), {1, 0}}, {NodeId(1), {1}}},
                     {{NodeId(3), {0, 1}}, {NodeId(2), {0}}}};
   plan.replica_splits = {{}, {0, 4}};
+  plan.replica_checkpoint = {{false, true, false, true, true, false}, {}};
   plan.predicted.step_time_s = 1.0 / 3;
   plan.predicted.lower_bound_s = 0.1;
   plan.predicted.gap_ratio = 1e-17;
@@ -63,6 +64,7 @@ TEST(PlanJson, RoundTripsExactly) {
   EXPECT_EQ(back->microbatches, plan.microbatches);
   EXPECT_EQ(back->placement, plan.placement);
   EXPECT_EQ(back->replica_splits, plan.replica_splits);
+  EXPECT_EQ(back->replica_checkpoint, plan.replica_checkpoint);
   EXPECT_EQ(back->predicted.step_time_s, plan.predicted.step_time_s);
   EXPECT_EQ(back->predicted.gap_ratio, plan.predicted.gap_ratio);
   EXPECT_EQ(back->predicted.stage_time_s, plan.predicted.stage_time_s);
@@ -87,6 +89,13 @@ TEST(PlanJson, NamesTheKeyThatIsWrong) {
   EXPECT_EQ(error("pp_splits", "[0,-3]"), "plan.pp_splits[1] must be an integer from 0 to 100000");
   EXPECT_EQ(error("tp_width", "[70000]"), "plan.tp_width[0] must be an integer from 0 to 1024");
   EXPECT_EQ(error("checkpoint", "[0,1]"), "plan.checkpoint must hold true or false");
+  EXPECT_EQ(error("replica_checkpoints", "[]"),
+            "plan: unknown key \"replica_checkpoints\"; did you mean \"replica_checkpoint\"?");
+  EXPECT_EQ(error("replica_checkpoint", "[[],[true,1]]"),
+            "plan.replica_checkpoint[1] must hold true or false");
+  EXPECT_EQ(error("replica_checkpoint", "[[],true]"),
+            "plan.replica_checkpoint[1] must be an array of at most 100000 entries");
+  EXPECT_NE(error("replica_checkpoint", "true"), "accepted");
   EXPECT_EQ(error("placement", R"([[{"node":"nod-1","devices":[0]}]])"),
             "plan.placement[0][0].node: the job's cluster has no node \"nod-1\"");
   EXPECT_EQ(error("placement", R"([[{"node":"node-1","device":[0]}]])"),
