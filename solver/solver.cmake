@@ -2,6 +2,7 @@ add_library(
   tapas_solver STATIC
   check/check_memory.cc
   check/check_plan.cc
+  check/check_switch.cc
   cost/breakdown.cc
   cost/collectives.cc
   cost/cost_model.cc

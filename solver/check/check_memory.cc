@@ -62,10 +62,10 @@ MemoryCheck::MemoryCheck(const Job& job)
   }
 }
 
-MemoryCheck::Bytes MemoryCheck::of_operator(const Plan& plan, std::size_t index, double width,
-                                            std::uint32_t node_type) const {
+MemoryCheck::Bytes MemoryCheck::of_operator(const Position& position, bool sequence_parallel,
+                                            std::size_t index) const {
   const OpNode& op = job_.graph.nodes[index];
-  const bool sequence_parallel = plan.sp_width > 1;
+  const auto width = static_cast<double>(position.devices.size());
   const Holding how = holding(op.kind, sequence_parallel);
   Bytes bytes;
   bytes.params = how.params_split ? op.param_bytes / width : op.param_bytes;
@@ -74,10 +74,9 @@ MemoryCheck::Bytes MemoryCheck::of_operator(const Plan& plan, std::size_t index,
   if (how.meets_whole_input) {  // and gathers it first when it is kept in parts
     bytes.scratch += fed_[index] * (sequence_parallel && width > 1 ? 2 : 1);
   }
-  const DeviceType& device =
-      job_.cluster.device_types[job_.cluster.node_types[node_type].device_type];
+  const DeviceType& device = job_.cluster.device_type_of(position.node);
   for (const MeasuredOp& entry : op.measured) {
-    if (entry.device == device.name && entry.tp_width == width &&
+    if (entry.device == device.name && entry.tp_width == position.devices.size() &&
         entry.micro_batch_size == job_.graph.micro_batch_size) {
       bytes.params = entry.param_bytes.value_or(bytes.params);
       bytes.stash = entry.act_bytes.value_or(bytes.stash);
@@ -88,36 +87,46 @@ MemoryCheck::Bytes MemoryCheck::of_operator(const Plan& plan, std::size_t index,
   return bytes;
 }
 
-double MemoryCheck::state_bytes(const Plan& plan, LayerRange range, std::uint32_t node_type) const {
-  const double width = plan.tp_width[range.first];
-  double params = 0;
-  for (std::size_t k = 0; k < job_.graph.nodes.size(); ++k) {
-    const std::uint32_t layer = job_.graph.nodes[k].layer;
-    if (layer >= range.first && layer < range.last) {
-      params += of_operator(plan, k, width, node_type).params / job_.bytes_per_param;
-    }
-  }
-  const double owners = job_.zero_stage > 0 ? static_cast<double>(plan.replicas()) : 1;
-  return params * (job_.bytes_per_param + job_.gradient_bytes_per_param +
-                   job_.optimizer_bytes_per_param / owners);
+std::pair<std::size_t, std::size_t> MemoryCheck::nodes_in(LayerRange range) const {
+  const auto& nodes = job_.graph.nodes;
+  const auto before = [](const OpNode& op, std::uint32_t layer) { return op.layer < layer; };
+  const auto first = std::lower_bound(nodes.begin(), nodes.end(), range.first, before);
+  const auto last = std::lower_bound(first, nodes.end(), range.last, before);
+  return {static_cast<std::size_t>(first - nodes.begin()),
+          static_cast<std::size_t>(last - nodes.begin())};
 }
 
-double MemoryCheck::stage_bytes(const Plan& plan, LayerRange range, std::uint32_t held,
-                                std::uint32_t node_type) const {
+double MemoryCheck::params(const Position& position, LayerRange range) const {
+  double params = 0;
+  const auto [first, last] = nodes_in(range);
+  for (std::size_t k = first; k < last; ++k) {
+    params += of_operator(position, false, k).params / job_.bytes_per_param;
+  }
+  return params;
+}
+
+double MemoryCheck::state_bytes(const Plan& plan, const Position& position,
+                                LayerRange range) const {
+  const double owners = job_.zero_stage > 0 ? static_cast<double>(plan.replicas()) : 1;
+  return params(position, range) * (job_.bytes_per_param + job_.gradient_bytes_per_param +
+                                    job_.optimizer_bytes_per_param / owners);
+}
+
+double MemoryCheck::stage_bytes(const Plan& plan, const Position& position,
+                                const std::vector<bool>& recomputed, LayerRange range,
+                                std::uint32_t held) const {
   struct Layer {
     double stash = 0;
     double gradients = 0;
     bool head = false;
   };
-  const double width = plan.tp_width[range.first];
+  const bool sequence_parallel = plan.sp_width > 1;
   std::map<std::uint32_t, Layer> stage;
   double scratch = 0;
-  for (std::size_t k = 0; k < job_.graph.nodes.size(); ++k) {
+  const auto [first, last] = nodes_in(range);
+  for (std::size_t k = first; k < last; ++k) {
     const OpNode& op = job_.graph.nodes[k];
-    if (op.layer < range.first || op.layer >= range.last) {
-      continue;
-    }
-    const Bytes bytes = of_operator(plan, k, width, node_type);
+    const Bytes bytes = of_operator(position, sequence_parallel, k);
     Layer& layer = stage[op.layer];
     layer.stash += bytes.stash;
     layer.gradients += op.kind == OpKind::kMoe ? 0 : bytes.params;
@@ -128,10 +137,11 @@ double MemoryCheck::stage_bytes(const Plan& plan, LayerRange range, std::uint32_
   double rebuilt = 0;    // the one layer whose activations recomputation brings back at a time
   double gradients = 0;  // not summed up yet: of one layer, and of the heads
   double heads = 0;
+  const auto width = static_cast<double>(position.devices.size());
   for (const auto& [index, layer] : stage) {
     double kept = layer.stash;
-    if (plan.checkpoint[index]) {
-      kept = std::min(kept, entering_[index] / (plan.sp_width > 1 ? width : 1));
+    if (recomputed[index]) {
+      kept = std::min(kept, entering_[index] / (sequence_parallel ? width : 1));
       rebuilt = std::max(rebuilt, layer.stash - kept);
     }
     activations += held * kept;
@@ -141,7 +151,7 @@ double MemoryCheck::stage_bytes(const Plan& plan, LayerRange range, std::uint32_
       gradients = std::max(gradients, layer.gradients);
     }
   }
-  return state_bytes(plan, range, node_type) + activations + rebuilt + scratch + gradients + heads;
+  return state_bytes(plan, position, range) + activations + rebuilt + scratch + gradients + heads;
 }
 
 }  // namespace tapas::solver

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace tapas::solver {
@@ -16,13 +17,16 @@ class MemoryCheck {
   /// `job` must outlive it.
   explicit MemoryCheck(const Job& job);
 
-  /// Parameters, gradients and optimizer state of the layers in `range`. `node_type`, an index
-  /// into Cluster::node_types, matters for profiled operators only.
-  [[nodiscard]] double state_bytes(const Plan& plan, LayerRange range,
-                                   std::uint32_t node_type = 0) const;
-  /// A stage that holds `range` and `held` microbatches at once.
-  [[nodiscard]] double stage_bytes(const Plan& plan, LayerRange range, std::uint32_t held,
-                                   std::uint32_t node_type = 0) const;
+  /// How many parameters of the layers in `range` each device of a group at `position` has.
+  [[nodiscard]] double params(const Position& position, LayerRange range) const;
+  /// Parameters, gradients and optimizer state of these.
+  [[nodiscard]] double state_bytes(const Plan& plan, const Position& position,
+                                   LayerRange range) const;
+  /// A stage at `position` that holds `range` and `held` microbatches at once, `recomputed` per
+  /// layer of the model.
+  [[nodiscard]] double stage_bytes(const Plan& plan, const Position& position,
+                                   const std::vector<bool>& recomputed, LayerRange range,
+                                   std::uint32_t held) const;
 
  private:
   struct Bytes {
@@ -31,8 +35,10 @@ class MemoryCheck {
     double scratch = 0;
   };
   /// One device's part of the operator at `index`, as profiled or as its kind says.
-  [[nodiscard]] Bytes of_operator(const Plan& plan, std::size_t index, double width,
-                                  std::uint32_t node_type) const;
+  [[nodiscard]] Bytes of_operator(const Position& position, bool sequence_parallel,
+                                  std::size_t index) const;
+  /// Indices of the graph's nodes in the layers of `range`, first and one past the last.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> nodes_in(LayerRange range) const;
 
   const Job& job_;
   std::vector<double> entering_;  ///< [layer]: activation bytes that come from earlier layers

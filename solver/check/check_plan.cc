@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -131,6 +132,17 @@ class Checker {
       }
       check_cuts(cuts, name);
     }
+    if (!plan_.replica_checkpoint.empty() &&
+        plan_.replica_checkpoint.size() != plan_.placement.size()) {
+      complain("replica_checkpoint has {} entries for {} replicas", plan_.replica_checkpoint.size(),
+               plan_.placement.size());
+    }
+    for (std::size_t r = 0; r < plan_.replica_checkpoint.size(); ++r) {
+      const std::size_t flags = plan_.replica_checkpoint[r].size();
+      if (flags != 0 && flags != layers_) {
+        complain("replica_checkpoint[{}] has {} entries for {} layers", r, flags, layers_);
+      }
+    }
   }
 
   [[nodiscard]] LayerRange range_of(const std::vector<std::uint32_t>& cuts, std::size_t k) const {
@@ -158,38 +170,54 @@ class Checker {
         if (other != plan_.tp_width.begin() + range.last) {
           complain("stage {} of replica {} mixes TP widths {} and {}", k, r, width, *other);
         }
-        const std::size_t devices = plan_.placement[r][k % plan_.stages()].devices.size();
-        if (devices != width) {
-          complain("stage {} of replica {} has {} devices for TP width {}", k, r, devices, width);
-        }
+        check_group(k, r, plan_.placement[r][k % plan_.stages()].devices.size(), width);
       }
     }
   }
 
+  void check_group(std::size_t k, std::uint32_t r, std::size_t devices, std::uint16_t width) {
+    const bool part = devices > 0 && devices < width;
+    if (devices == width || (part && job_.capabilities.narrower_groups && width % devices == 0)) {
+      return;
+    }
+    complain("stage {} of replica {} has {} devices for TP width {}{}", k, r, devices, width,
+             !part ? ""
+             : job_.capabilities.narrower_groups
+                 ? "; a narrower group must divide it"
+                 : ", and the job's runtime runs no narrower groups");
+  }
+
   void check_placement() {
     const Cluster& cluster = job_.cluster;
-    std::map<std::pair<std::uint32_t, std::uint16_t>, std::string> taken;
-    std::map<std::uint32_t, std::uint32_t> used;
+    struct User {
+      std::uint32_t replica = 0;
+      std::uint32_t stage = 0;
+    };
+    std::vector<std::vector<std::optional<User>>> taken(cluster.nodes.size());
+    std::map<std::uint32_t, std::uint32_t> used;  // devices that a narrower group leaves idle too
     for (std::uint32_t r = 0; r < plan_.replicas(); ++r) {
       for (std::uint32_t s = 0; s < plan_.stages(); ++s) {
         const Position& position = plan_.placement[r][s];
         const std::uint32_t node = position.node.value();
-        const std::string here = fmt::format("stage {} of replica {}", s, r);
         if (node >= cluster.nodes.size()) {
-          complain("{} is on node {}, but the cluster has {} nodes", here, node,
+          complain("stage {} of replica {} is on node {}, but the cluster has {} nodes", s, r, node,
                    cluster.nodes.size());
           continue;
         }
+        taken[node].resize(cluster.type_of(position.node).devices);
         for (const std::uint16_t device : position.devices) {
-          if (device >= cluster.type_of(position.node).devices) {
-            complain("{} uses device {} of node {}, which has {}", here, device,
-                     cluster.nodes[node].name, cluster.type_of(position.node).devices);
-          } else if (const auto [it, added] = taken.try_emplace({node, device}, here); !added) {
-            complain("device {} of node {} is used by {} and by {}", device,
-                     cluster.nodes[node].name, it->second, here);
+          if (device >= taken[node].size()) {
+            complain("stage {} of replica {} uses device {} of node {}, which has {}", s, r, device,
+                     cluster.nodes[node].name, taken[node].size());
+          } else if (const std::optional<User> other =
+                         std::exchange(taken[node][device], {{r, s}})) {
+            complain(
+                "device {} of node {} is used by stage {} of replica {} and by stage {} of "
+                "replica {}",
+                device, cluster.nodes[node].name, other->stage, other->replica, s, r);
           }
-          ++used[node];
         }
+        used[node] += plan_.tp_width[plan_.splits_of(r)[s]];
         const Position& first = plan_.placement[0][s];
         if (first.node.value() < cluster.nodes.size() &&
             cluster.device_type_of(first.node).collective_library !=
@@ -230,6 +258,12 @@ class Checker {
         std::any_of(plan_.replica_splits.begin(), plan_.replica_splits.end(), differs)) {
       complain("replicas are cut differently, which the job's runtime cannot do");
     }
+    if (!job_.capabilities.recompute &&
+        std::any_of(
+            plan_.replica_checkpoint.begin(), plan_.replica_checkpoint.end(),
+            [&](const auto& flags) { return !flags.empty() && flags != plan_.checkpoint; })) {
+      complain("replicas recompute different layers, which the job's runtime cannot do");
+    }
     const auto [least, most] =
         std::minmax_element(plan_.microbatches.begin(), plan_.microbatches.end());
     if (!job_.capabilities.microbatch_counts && *most - *least > 1) {
@@ -240,23 +274,33 @@ class Checker {
 
   void check_stages() {
     const MemoryCheck memory(job_);
-    using Seen =
-        std::tuple<std::vector<std::uint32_t>, std::uint32_t, std::uint32_t, std::uint32_t>;
+    using Seen = std::tuple<std::vector<std::uint32_t>, std::uint32_t, std::uint32_t, std::uint32_t,
+                            std::size_t>;
     std::set<Seen> seen;  // equal stages of other replicas would repeat the sentence
     for (std::uint32_t r = 0; r < plan_.replicas(); ++r) {
       const auto& cuts = plan_.splits_of(r);
+      const std::vector<bool>& recomputed = plan_.checkpoint_of(r);
       for (std::uint32_t s = 0; s < plan_.stages(); ++s) {
         std::vector<LayerRange> chunks;
-        std::vector<std::uint32_t> firsts;
+        std::vector<std::uint32_t> layers;  // of the chunks first and last, and what is recomputed
         for (std::size_t k = s; k < cuts.size(); k += plan_.stages()) {
           chunks.push_back(range_of(cuts, k));
-          firsts.push_back(chunks.back().first);
-          firsts.push_back(chunks.back().last);
+          layers.push_back(chunks.back().first);
+          layers.push_back(chunks.back().last);
         }
-        const std::uint32_t m = plan_.microbatches[r];
-        const std::uint32_t type = job_.cluster.nodes[plan_.placement[r][s].node.value()].type;
-        if (seen.insert({std::move(firsts), s, m, type}).second) {
-          check_stage_memory(r, s, group_bytes(memory, chunks, s, m, type));
+        for (const LayerRange& range : chunks) {
+          for (std::uint32_t l = range.first; l < range.last; ++l) {
+            if (recomputed[l]) {
+              layers.push_back(l);
+            }
+          }
+        }
+        const Position& position = plan_.placement[r][s];
+        const std::uint32_t type = job_.cluster.nodes[position.node.value()].type;
+        if (seen.insert(
+                    {std::move(layers), s, plan_.microbatches[r], type, position.devices.size()})
+                .second) {
+          check_stage_memory(r, s, group_bytes(memory, chunks, s, r));
           check_stage_recompute(r, s, chunks);
         }
       }
@@ -264,22 +308,26 @@ class Checker {
   }
 
   [[nodiscard]] double group_bytes(const MemoryCheck& memory, const std::vector<LayerRange>& chunks,
-                                   std::uint32_t s, std::uint32_t m, std::uint32_t type) const {
+                                   std::uint32_t s, std::uint32_t r) const {
+    const std::uint32_t m = plan_.microbatches[r];
+    const Position& position = plan_.placement[r][s];
+    const auto bytes = [&](const LayerRange& range, std::uint32_t held) {
+      return memory.stage_bytes(plan_, position, plan_.checkpoint_of(r), range, held);
+    };
     if (chunks.size() == 1) {
-      const std::uint32_t held =
-          plan_.schedule == Schedule::kGpipe ? m : std::min(m, plan_.stages() - s);
-      return memory.stage_bytes(plan_, chunks.front(), held, type);
+      return bytes(chunks.front(),
+                   plan_.schedule == Schedule::kGpipe ? m : std::min(m, plan_.stages() - s));
     }
     // Parameters of all chunks, the scratch of the chunk at work, and what the microbatches hold.
     double state = 0;
     double scratch = 0;
     std::vector<double> each;
     for (const LayerRange& range : chunks) {
-      const double idle = memory.stage_bytes(plan_, range, 0, type);
-      const double chunk_state = memory.state_bytes(plan_, range, type);
+      const double idle = bytes(range, 0);
+      const double chunk_state = memory.state_bytes(plan_, position, range);
       state += chunk_state;
       scratch = std::max(scratch, idle - chunk_state);
-      each.push_back(memory.stage_bytes(plan_, range, 1, type) - idle);
+      each.push_back(bytes(range, 1) - idle);
     }
     return state + scratch + interleaved_peak(each, s, m);
   }
@@ -327,6 +375,7 @@ class Checker {
 
   void check_stage_recompute(std::uint32_t r, std::uint32_t s,
                              const std::vector<LayerRange>& chunks) {
+    const std::vector<bool>& recomputed = plan_.checkpoint_of(r);
     double all = 0;
     double again = 0;
     for (const OpNode& op : job_.graph.nodes) {
@@ -334,7 +383,7 @@ class Checker {
             return op.layer >= range.first && op.layer < range.last;
           })) {
         all += op.fwd_flops + op.bwd_flops;
-        again += plan_.checkpoint[op.layer] ? op.fwd_flops : 0;
+        again += recomputed[op.layer] ? op.fwd_flops : 0;
       }
     }
     if (again > job_.limits.recompute_ratio * all * (1 + kRounding)) {

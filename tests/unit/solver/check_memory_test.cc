@@ -82,8 +82,11 @@ TEST(MemoryCheck, EqualsTheCostModelOnAnyGraph) {
     // The table's sums are differences of running totals over all layers.
     const double rounding = 1e-12 * stage_memory_bytes(table, rule, {0, layers}, held,
                                                        std::vector<bool>(layers, false));
-    EXPECT_NEAR(check.stage_bytes(plan, range, held), expected, rounding) << "seed " << seed;
-    EXPECT_NEAR(check.state_bytes(plan, range),
+    EXPECT_NEAR(check.stage_bytes(plan, plan.placement[0][0], plan.checkpoint, range, held),
+                expected, rounding)
+        << "seed " << seed;
+    EXPECT_NEAR(check.params(plan.placement[0][0], range), table.sum(range).params, rounding);
+    EXPECT_NEAR(check.state_bytes(plan, plan.placement[0][0], range),
                 table.sum(range).params * rule.state_bytes_per_param, rounding);
   }
 }

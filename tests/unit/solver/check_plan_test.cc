@@ -123,6 +123,76 @@ TEST_F(CheckPlan, RefusesWhatTheRuntimeCannotDo) {
   expect_refused("replicas are cut differently");
 }
 
+TEST_F(CheckPlan, RefusesFlagsThatDifferWhereTheRuntimeCannotChangeThem) {
+  job.limits.recompute_ratio = 1;
+  plan.replica_checkpoint = {{}, std::vector<bool>(8, true)};
+  EXPECT_EQ(plan_violations(job, plan), std::vector<std::string>{});
+  job.capabilities.recompute = false;
+  expect_refused("replicas recompute different layers");
+  plan.replica_checkpoint[1] = plan.checkpoint;
+  EXPECT_EQ(plan_violations(job, plan), std::vector<std::string>{}) << "these are the common ones";
+}
+
+TEST_F(CheckPlan, RefusesFlagsOfTheWrongLength) {
+  plan.replica_checkpoint = {{}, {}, {}};
+  expect_refused("replica_checkpoint has 3 entries for 2 replicas");
+  plan.replica_checkpoint = {{}, {true}};
+  expect_refused("replica_checkpoint[1] has 1 entries for 8 layers");
+}
+
+TEST_F(CheckPlan, JudgesTheFlagsOfEachReplica) {
+  plan.replica_checkpoint = {{}, std::vector<bool>(8, true)};
+  expect_refused("stage 0 of replica 1 recomputes 33.3 %");
+  EXPECT_EQ(plan_violations(job, plan).size(), 2U) << "both stages of replica 1, none of replica 0";
+  // Memory that only recomputation keeps.
+  job.limits.recompute_ratio = 1;
+  const MemoryCheck memory(job);
+  const Position& at = plan.placement[0][0];
+  const double kept = memory.stage_bytes(plan, at, plan.checkpoint, {0, 4}, 2);
+  const double less = memory.stage_bytes(plan, at, std::vector<bool>(8, true), {0, 4}, 2);
+  ASSERT_LT(less, 0.9 * kept);
+  job.limits.device_memory_bytes = 0.99 * kept / (1 - job.limits.memory_reserve_ratio);
+  const auto found = plan_violations(job, plan);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_NE(found[0].find("stage 0 of replica 0 needs"), std::string::npos) << found[0];
+}
+
+TEST_F(CheckPlan, TakesNarrowerGroupsWhereTheRuntimeCan) {
+  plan.placement[1][1].devices.resize(4);
+  expect_refused("has 4 devices for TP width 8, and the job's runtime runs no narrower groups");
+  job.capabilities.narrower_groups = true;
+  EXPECT_EQ(plan_violations(job, plan), std::vector<std::string>{});
+  plan.placement[1][1].devices.resize(3);
+  expect_refused("has 3 devices for TP width 8; a narrower group must divide it");
+  plan.placement[1][1].devices.clear();
+  expect_refused("has 0 devices for TP width 8");
+  plan = testing::simple_plan(job, {0, 4}, 2, 4);
+  plan.placement[1][1].devices = {4, 5, 6, 7, 0, 1, 2, 3};
+  expect_refused("has 8 devices for TP width 4");
+}
+
+TEST_F(CheckPlan, CountsTheMemoryOfANarrowerGroupByItsOwnWidth) {
+  job.capabilities.narrower_groups = true;
+  plan.placement[1][1].devices.resize(2);
+  const MemoryCheck memory(job);
+  const double narrow = memory.stage_bytes(plan, plan.placement[1][1], plan.checkpoint, {4, 8}, 1);
+  const double wide = memory.stage_bytes(plan, plan.placement[0][1], plan.checkpoint, {4, 8}, 1);
+  ASSERT_GT(narrow, 2 * wide);
+  job.limits.device_memory_bytes = 0.99 * narrow / (1 - job.limits.memory_reserve_ratio);
+  expect_refused("stage 1 of replica 1 needs");
+  EXPECT_EQ(plan_violations(job, plan).size(), 1U);
+}
+
+TEST_F(CheckPlan, CountsWhatANarrowerGroupLeavesIdleAsUsed) {
+  job.capabilities.narrower_groups = true;
+  job.cluster.nodes[3].spare = true;
+  plan.placement[1][1].devices.resize(4);
+  EXPECT_EQ(plan_violations(job, plan), std::vector<std::string>{});
+  plan = testing::simple_plan(job, {0, 4}, 3, 4);  // the spare is not used at all
+  plan.placement[2][1] = {NodeId(3), {0, 1}};
+  expect_refused("spare node node003 is used with 4 of its 8 devices");
+}
+
 TEST_F(CheckPlan, RefusesAStageThatDoesNotFit) {
   job.limits.device_memory_bytes = 0.2e9;
   expect_refused("stage 0 of replica 0 needs");
@@ -131,8 +201,9 @@ TEST_F(CheckPlan, RefusesAStageThatDoesNotFit) {
 TEST_F(CheckPlan, JudgesTheCutsOfEachReplica) {
   // A limit that the equal cut keeps and the lopsided one breaks.
   const MemoryCheck memory(job);
-  const double most =
-      std::max(memory.stage_bytes(plan, {0, 4}, 2), memory.stage_bytes(plan, {4, 8}, 1));
+  const Position& at = plan.placement[0][0];
+  const double most = std::max(memory.stage_bytes(plan, at, plan.checkpoint, {0, 4}, 2),
+                               memory.stage_bytes(plan, at, plan.checkpoint, {4, 8}, 1));
   job.limits.device_memory_bytes = 1.01 * most / (1 - job.limits.memory_reserve_ratio);
   ASSERT_TRUE(plan_violations(job, plan).empty());
   plan.replica_splits = {{}, {0, 7}};
