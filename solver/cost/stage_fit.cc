@@ -92,15 +92,17 @@ class Cover {
 };
 
 std::vector<Item> recompute_items(const LayerTable& table, LayerRange range,
-                                  std::uint32_t in_flight) {
+                                  std::uint32_t in_flight, StagePace pace) {
   std::vector<Item> items;
   const auto consider = [&](std::uint32_t type) {
     const LayerCost& cost = table[table.example(type)];
     const double transient = cost.stash_bytes - cost.input_bytes;
     const std::uint32_t available = transient > 0 ? table.count(type, range) : 0;
     if (available > 0) {
-      items.push_back({type, available, cost.times.forward_s + cost.times.forward_comm_s,
-                       in_flight * transient, cost.forward_flops, transient});
+      const double seconds =
+          cost.times.forward_s * pace.compute + cost.times.forward_comm_s * pace.collectives;
+      items.push_back(
+          {type, available, seconds, in_flight * transient, cost.forward_flops, transient});
     }
   };
   if (table.types() < range.last - range.first) {
@@ -151,7 +153,7 @@ double stage_memory_bytes(const LayerTable& table, const MemoryRule& rule, Layer
 }
 
 std::optional<StageFit> fit_stage(const LayerTable& table, const MemoryRule& rule, LayerRange range,
-                                  std::uint32_t in_flight) {
+                                  std::uint32_t in_flight, StagePace pace) {
   const LayerCost sum = table.sum(range);
   StageFit fit{sum.times.forward_s,
                sum.times.backward_s,
@@ -163,7 +165,7 @@ std::optional<StageFit> fit_stage(const LayerTable& table, const MemoryRule& rul
   if (excess <= 0) {
     return fit;
   }
-  std::vector<Item> all = recompute_items(table, range, in_flight);
+  std::vector<Item> all = recompute_items(table, range, in_flight, pace);
   std::stable_sort(all.begin(), all.end(), by_cost);
   std::vector<double> transients;
   for (const Item& item : all) {
@@ -205,7 +207,7 @@ std::optional<StageFit> fit_stage(const LayerTable& table, const MemoryRule& rul
 double least_memory_bytes(const LayerTable& table, const MemoryRule& rule, LayerRange range,
                           std::uint32_t in_flight) {
   const LayerCost sum = table.sum(range);
-  std::vector<Item> items = recompute_items(table, range, in_flight);
+  std::vector<Item> items = recompute_items(table, range, in_flight, {});
   std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
     return a.bytes * b.flops > b.bytes * a.flops;
   });

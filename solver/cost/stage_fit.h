@@ -23,13 +23,20 @@ struct MemoryRule {
                                         LayerRange range, std::uint32_t in_flight,
                                         const std::vector<bool>& checkpoint);
 
-/// The recomputation that lets a stage fit at least cost.
+/// How many times as long a stage takes as on a healthy node.
+struct StagePace {
+  double compute = 1;      ///< its slowest device
+  double collectives = 1;  ///< of its TP group: inside its node
+};
+
+/// The recomputation that lets a stage fit at least cost. Times are those of a healthy node,
+/// whatever pace it was chosen for.
 struct StageFit {
-  double forward_s = 0;   ///< compute of one microbatch on a healthy device
+  double forward_s = 0;   ///< compute of one microbatch
   double backward_s = 0;  ///< compute, recomputation included
   double forward_comm_s = 0;
   double backward_comm_s = 0;  ///< recomputation included
-  double saved_s = 0;          ///< what is proven that a better choice could save; 0 when exact
+  double saved_s = 0;  ///< at most this a better choice could save, at its pace; 0 when exact
   struct Recomputed {
     std::uint32_t type = 0;
     std::uint32_t layers = 0;
@@ -41,10 +48,12 @@ struct StageFit {
   }
 };
 
-/// Exact least recomputation time under memory and recompute limits; nothing when no choice fits.
-/// Layers of one type are interchangeable, so this is a small covering problem over type counts.
+/// Exact least recomputation time at a pace, under memory and recompute limits; nothing when no
+/// choice fits. Layers of one type are interchangeable, so this is a small covering problem over
+/// type counts.
 [[nodiscard]] std::optional<StageFit> fit_stage(const LayerTable& table, const MemoryRule& rule,
-                                                LayerRange range, std::uint32_t in_flight);
+                                                LayerRange range, std::uint32_t in_flight,
+                                                StagePace pace = {});
 
 /// Least bytes a stage can be brought to within the recompute limit, for explanations.
 [[nodiscard]] double least_memory_bytes(const LayerTable& table, const MemoryRule& rule,
