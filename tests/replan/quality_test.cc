@@ -1,0 +1,99 @@
+// Holds the micro-replan to its promises on small instances, by evaluations so that it always
+// answers alike. tapas-replan-quality measures the same by time.
+#include "solver/replan/micro_replan.h"
+#include "tests/replan/exact.h"
+#include "tests/replan/instances.h"
+#include "tests/replan/value.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+namespace tapas::solver::testing {
+namespace {
+
+Proposal replan(const Instance& instance, std::uint64_t evaluations) {
+  ReplanLimits limits;
+  limits.evaluations = evaluations;
+  return micro_replan(instance.job, instance.request, limits).value();
+}
+
+class MicroReplanQuality : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(MicroReplanQuality, IsNeverWorseThanDoingNothingAndBreaksNoRule) {
+  constexpr std::uint64_t kSeeds = 40;
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const Instance instance = small_instance(GetParam(), seed);
+    SCOPED_TRACE(instance.name);
+    for (const std::uint64_t evaluations : {1U, 50U, 2000U}) {
+      const Proposal proposal = replan(instance, evaluations);
+      Judge judge(instance.job, instance.request);
+      const Value before = judge.value(instance.request.current);
+      const Value after = judge.value(proposal.plan);
+      EXPECT_FALSE(better(before, after));
+      EXPECT_NEAR(proposal.step_before_s / before.step_s, 1, 1e-9);
+      EXPECT_NEAR(proposal.step_after_s / after.step_s, 1, 1e-9);
+      EXPECT_NEAR(proposal.switch_s, after.switch_s, 1e-9 * (1 + after.switch_s));
+      EXPECT_LE(proposal.lower_bound_s, proposal.step_after_s * (1 + 1e-9));
+      EXPECT_EQ(proposal.improves, better(after, before));
+      for (const std::string& breach : breaches(instance.job, instance.request, proposal.plan)) {
+        ADD_FAILURE() << breach;
+      }
+    }
+  }
+}
+
+TEST_P(MicroReplanQuality, AnswersAlikeForASeed) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    const Instance instance = small_instance(GetParam(), seed);
+    SCOPED_TRACE(instance.name);
+    const Proposal a = replan(instance, 1000);
+    const Proposal b = replan(instance, 1000);
+    EXPECT_TRUE(same_plan(a.plan, b.plan));
+    EXPECT_EQ(a.plans_evaluated, b.plans_evaluated);
+    EXPECT_EQ(a.reason, b.reason);
+  }
+}
+
+std::string named(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
+
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const SmallFamily& family : small_families()) {
+    all.push_back(family.name);
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, MicroReplanQuality, ::testing::ValuesIn(names()), named);
+
+TEST(MicroReplanQualityOverall, IsOptimalAlmostAlwaysAndCloseElsewhere) {
+  constexpr std::uint64_t kSeeds = 20;
+  constexpr std::uint64_t kEvaluations = 20'000;
+  int proven = 0;
+  int optimal = 0;
+  for (const SmallFamily& family : small_families()) {
+    for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+      const Instance instance = small_instance(family.name, seed);
+      SCOPED_TRACE(instance.name);
+      const Proposal proposal = replan(instance, kEvaluations);
+      const Exact exact = exact_optimum(instance.job, instance.request, proposal.plan);
+      if (!exact.proven) {
+        continue;
+      }
+      Judge judge(instance.job, instance.request);
+      const double gap = gap_to(judge.value(proposal.plan), exact.value);
+      EXPECT_LE(gap, 0.01);
+      EXPECT_GE(gap, -1e-9);
+      ++proven;
+      optimal += gap <= 1e-9 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(proven, 250);
+  EXPECT_GE(optimal, 0.97 * proven) << optimal << " of " << proven;
+}
+
+}  // namespace
+}  // namespace tapas::solver::testing
