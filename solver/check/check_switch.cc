@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 
 namespace tapas::solver {
@@ -127,8 +128,12 @@ class SwitchChecker {
         const Holder now = holder(to_, r, s);
         const std::vector<const Holder*>& before = holders_[now.position->node.value()];
         double most = 0;
+        std::optional<const Holder*> seen;
         for (const std::uint16_t device : now.position->devices) {
-          most = std::max(most, device_bytes(before[device], now));
+          if (before[device] != seen) {
+            seen = before[device];
+            most = std::max(most, device_bytes(before[device], now));
+          }
         }
         const DeviceType& type = job_.cluster.device_type_of(now.position->node);
         const double own = job_.limits.device_memory_bytes;
@@ -153,38 +158,46 @@ class SwitchChecker {
     }
     const bool stays = before->replica == now.replica && *before->position == *now.position &&
                        same_layers(*before, now);
-    double bytes = 0;
+    const std::vector<double>& params = params_before(*before->position);
+    double held = 0;
     for (const LayerRange& range : before->layers) {
-      bytes += memory_.state_bytes(from_, *before->position, range);
+      held += params[range.last] - params[range.first];
     }
-    return bytes + (stays ? 0 : arriving_bytes(*before, now));
+    return held * (job_.bytes_per_param + job_.gradient_bytes_per_param + optimizer_bytes(from_)) +
+           (stays ? 0 : arriving_bytes(*before, now));
+  }
+
+  /// Of a parameter, in one replica.
+  [[nodiscard]] double optimizer_bytes(const Plan& plan) const {
+    return job_.optimizer_bytes_per_param / (job_.zero_stage > 0 ? plan.replicas() : 1);
   }
 
   double arriving_bytes(const Holder& before, const Holder& now) {
-    const bool shared = job_.zero_stage > 0;
-    const double optimizer =
-        job_.optimizer_bytes_per_param / (shared ? static_cast<double>(to_.replicas()) : 1);
-    const std::vector<double>& params = layer_params(*now.position);
+    const std::vector<double>& params = params_before(*now.position);
     const bool same_group = before.position != nullptr && *before.position == *now.position;
     double bytes = 0;
     for (const LayerRange& range : now.layers) {
       for (std::uint32_t l = range.first; l < range.last; ++l) {
+        const double of_layer = params[l + 1] - params[l];
         if (!same_group || !holds(before, l)) {
-          bytes += params[l] * (job_.bytes_per_param + optimizer);
-        } else if (shared && before.replica != now.replica % from_.replicas()) {
-          bytes += params[l] * optimizer;
+          bytes += of_layer * (job_.bytes_per_param + optimizer_bytes(to_));
+        } else if (job_.zero_stage > 0 && before.replica != now.replica % from_.replicas()) {
+          bytes += of_layer * optimizer_bytes(to_);
         }
       }
     }
     return bytes;
   }
 
-  /// Parameters of each layer on one device of a group like this.
-  const std::vector<double>& layer_params(const Position& position) {
+  /// Parameters of all layers before each one, on one device of a group like this.
+  const std::vector<double>& params_before(const Position& position) {
     auto& params =
         params_[{job_.cluster.nodes[position.node.value()].type, position.devices.size()}];
-    for (auto l = static_cast<std::uint32_t>(params.size()); l < layers_; ++l) {
-      params.push_back(memory_.params(position, {l, l + 1}));
+    if (params.empty()) {
+      params.push_back(0);
+      for (std::uint32_t l = 0; l < layers_; ++l) {
+        params.push_back(params.back() + memory_.params(position, {l, l + 1}));
+      }
     }
     return params;
   }
