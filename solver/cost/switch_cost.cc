@@ -1,6 +1,7 @@
 #include "solver/cost/switch_cost.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <tuple>
 #include <utility>
