@@ -21,8 +21,10 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1e-9;
 constexpr std::size_t kMostStages = 8;
-// More than a minute; the proof is given up.
-constexpr std::uint64_t kMostSteps = 100'000'000;
+// About ten seconds; the proof is given up.
+constexpr std::uint64_t kMostSteps = 30'000'000;
+constexpr double kRaise = 1.03;
+constexpr double kGiveUp = 1e3;
 // Bounds are compared with this slack, so that rounding prunes nothing.
 constexpr double kSlack = 1 + 1e-12;
 
@@ -69,12 +71,24 @@ class Search {
   }
 
   Exact run() {
-    for (drained_ = 0; drained_ <= best_.value.drained_in_use; ++drained_) {
-      if (job_.capabilities.replica_splits) {
-        solve(nullptr);
-      } else {
-        std::vector<std::uint32_t> cuts{0};
-        each_cut(cuts);
+    std::size_t sound = 0;
+    for (const Parts::Unit& unit : parts_.units()) {
+      sound += unit.drained ? 0 : 1;
+    }
+    const std::size_t needed = std::size_t{replicas_} * stages_;
+    drained_ = needed > sound ? needed - sound : 0;
+    for (; drained_ <= best_.value.drained_in_use; ++drained_) {
+      // The effort grows steeply with what is allowed, so that is raised until a plan turns up.
+      const double start = least_possible_s();
+      for (ceiling_s_ = start; best_.proven; ceiling_s_ *= kRaise) {
+        if (ceiling_s_ > start * kGiveUp) {
+          ceiling_s_ = kInfinity;
+        }
+        solve_all();
+        const bool level = best_.value.drained_in_use == drained_;
+        if (ceiling_s_ == kInfinity || (level && best_.value.per_useful_step_s <= ceiling_s_)) {
+          break;
+        }
       }
     }
     return std::move(best_);
@@ -199,13 +213,36 @@ class Search {
     return !parts_.units()[parts_.unit_at(r, s)].pinned || (now.first == i && now.last == e);
   }
 
-  /// The longest step that still beats the best plan after a switch with this transfer.
+  /// The longest step that is still looked for after a switch with this transfer.
   [[nodiscard]] double limit_s(double transfer) const {
-    if (best_.value.drained_in_use > drained_) {
-      return kInfinity;
-    }
-    return best_.value.per_useful_step_s / request_.calibration /
+    const double best =
+        best_.value.drained_in_use > drained_ ? kInfinity : best_.value.per_useful_step_s;
+    return std::min(best, ceiling_s_) / request_.calibration /
            per_useful_step_s(1, job_.switch_pause_s + transfer, request_.expected_episode_s);
+  }
+
+  /// No changed plan takes less per useful step.
+  double least_possible_s() {
+    double microbatches_per_s = 0;
+    double slowest = 0;
+    for (std::uint32_t r = 0; r < replicas_; ++r) {
+      tied_ = nullptr;
+      const double rest = fill_rest(r, 1);
+      microbatches_per_s += 1 / rest;
+      slowest = std::max(slowest, rest * request_.current.microbatches[r]);
+    }
+    const double step = job_.capabilities.microbatch_counts ? total_ / microbatches_per_s : slowest;
+    return request_.calibration *
+           per_useful_step_s(step, job_.switch_pause_s, request_.expected_episode_s);
+  }
+
+  void solve_all() {
+    if (job_.capabilities.replica_splits) {
+      solve(nullptr);
+      return;
+    }
+    std::vector<std::uint32_t> cuts{0};
+    each_cut(cuts);
   }
 
   // --- rows -------------------------------------------------------------------------------------
@@ -644,7 +681,8 @@ class Search {
   std::uint32_t units_;
   Exact best_;
   std::uint64_t steps_ = 0;
-  std::size_t drained_ = 0;  ///< nodes in use in the plans looked for
+  double ceiling_s_ = kInfinity;  ///< per useful step, of the plans looked for
+  std::size_t drained_ = 0;       ///< nodes in use in the plans looked for
   std::vector<Parts::Stage> stage_;
   std::vector<Parts::Delay> delay_;
   std::vector<double> least_tail_;   ///< [layer]
