@@ -1,6 +1,5 @@
 #include "solver/model/decoder.h"
 #include "solver/model/io/load.h"
-#include "solver/replan/micro_replan.h"
 #include "solver/search/solve.h"
 #include "tests/bench/bench.h"
 
@@ -150,41 +149,9 @@ std::vector<Measurement> offline() {
       {"offline.gpt3_175b_1024.document_peak_share", document.peak_fraction * 100, "%", 76, false}};
 }
 
-/// One node after the other slowed by 1.6, all devices off by up to 1 % as measurements are.
-std::vector<Measurement> replan() {
-  const solver::Job job = large_job();
-  solver::ReplanRequest request;
-  request.current = solved(job).plan;
-  request.expected_episode_s = 1800;
-  std::vector<double> cpu;
-  double worst = 0;
-  for (std::uint32_t node = 0; node < job.cluster.nodes.size(); ++node) {
-    request.state.device_slowdown.clear();
-    for (std::uint32_t rank = 0; rank < job.cluster.device_count(); ++rank) {
-      request.state.device_slowdown.push_back(0.99 +
-                                              0.02 * static_cast<double>(rank * 37 % 101) / 100);
-    }
-    for (std::uint32_t d = 0; d < job.cluster.type_of(NodeId(node)).devices; ++d) {
-      request.state.device_slowdown[job.cluster.rank_of(NodeId(node), d).value()] = 1.6;
-    }
-    const double before = thread_cpu_s();
-    const auto proposal = solver::micro_replan(job, request);
-    cpu.push_back(thread_cpu_s() - before);
-    if (!proposal) {
-      throw std::runtime_error(proposal.error().message);
-    }
-    worst = std::max(worst, proposal->step_after_s / proposal->lower_bound_s);
-  }
-  std::sort(cpu.begin(), cpu.end());
-  return {{"replan.gpt3_175b_1024.cpu_median", cpu[cpu.size() / 2] * 1e3, "ms"},
-          {"replan.gpt3_175b_1024.cpu_p99", cpu[cpu.size() * 99 / 100] * 1e3, "ms", 10, true},
-          {"replan.gpt3_175b_1024.over_bound", (worst - 1) * 100, "%", 10, true}};
-}
-
 const Registration kOffline("offline.gpt3_175b_1024.", offline);
 const Registration kOperators("offline.", operators);
 const Registration kGrowth("offline.growth.", growth);
-const Registration kReplan("replan.", replan);
 
 }  // namespace
 }  // namespace tapas::bench
