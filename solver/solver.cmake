@@ -16,7 +16,10 @@ add_library(
   cost/stage_fit.cc
   cost/switch_cost.cc
   replan/micro_replan.cc
-  replan/row_repair.cc
+  replan/layout.cc
+  replan/local_search.cc
+  replan/problem.cc
+  replan/row_split.cc
   search/anneal.cc
   search/branch.cc
   search/document_search.cc

@@ -52,7 +52,15 @@ double paths_bytes_per_s(const NodeType& node, const Position& from, const Posit
   }
   return slowest;
 }
-double nic_paths_bytes_per_s(const NodeType& node, const Position& position) {
+
+}  // namespace
+
+double nic_share_bytes_per_s(const NodeType& node) {
+  return std::min(node.nic_bytes_per_s,
+                  node_nic_bytes_per_s(node) / static_cast<double>(node.devices));
+}
+
+double nic_bytes_per_s(const NodeType& node, const Position& position) {
   double slowest = nic_share_bytes_per_s(node);
   if (!node.comm.nic_paths.empty()) {
     for (const std::uint16_t device : position.devices) {
@@ -60,13 +68,6 @@ double nic_paths_bytes_per_s(const NodeType& node, const Position& position) {
     }
   }
   return slowest;
-}
-
-}  // namespace
-
-double nic_share_bytes_per_s(const NodeType& node) {
-  return std::min(node.nic_bytes_per_s,
-                  node_nic_bytes_per_s(node) / static_cast<double>(node.devices));
 }
 
 Link link_between(const Cluster& cluster, const Position& from, const Position& to,
@@ -77,8 +78,8 @@ Link link_between(const Cluster& cluster, const Position& from, const Position& 
   }
   const NodeType& b = cluster.type_of(to.node);
   const FabricTier& tier = cluster.tier_between(from.node, to.node);
-  const double rate = std::min(nic_paths_bytes_per_s(a, from) / state.links(from.node).send,
-                               nic_paths_bytes_per_s(b, to) / state.links(to.node).receive);
+  const double rate = std::min(nic_bytes_per_s(a, from) / state.links(from.node).send,
+                               nic_bytes_per_s(b, to) / state.links(to.node).receive);
   return {tier.latency_s, rate / tier.oversubscription / state.path(from.node, to.node)};
 }
 
@@ -108,68 +109,71 @@ Ring best_ring(const Cluster& cluster, std::uint32_t node_type, std::uint32_t wi
   return {replicas, latency, rate};
 }
 
+void merge_members(std::vector<RingMember>& members) {
+  std::sort(members.begin(), members.end(),
+            [](const RingMember& a, const RingMember& b) { return a.node < b.node; });
+  std::size_t last = 0;
+  for (std::size_t k = 1; k < members.size(); ++k) {
+    if (members[k].node == members[last].node) {
+      members[last].count += members[k].count;
+      members[last].width = std::max(members[last].width, members[k].width);
+    } else {
+      members[++last] = members[k];
+    }
+  }
+  members.resize(std::min(members.size(), last + 1));
+}
+
+Ring ring_over(const Cluster& cluster, std::span<const RingMember> members, std::uint32_t replicas,
+               std::span<const std::uint32_t> leaving, const ClusterState& state) {
+  // Out of or into the NICs of one of the nodes.
+  const auto nics_bytes_per_s = [&](const RingMember& here, const FabricTier& tier) {
+    const NodeType& type = cluster.type_of(here.node);
+    const double share =
+        node_nic_bytes_per_s(type) / static_cast<double>(leaving[here.node.value()]);
+    return std::min(across(type, here.count).nics_bytes_per_s, share / tier.oversubscription);
+  };
+  Ring ring{replicas, 0, std::numeric_limits<double>::infinity()};
+  for (std::size_t k = 0; k < members.size(); ++k) {
+    const RingMember& here = members[k];
+    const NodeType& type = cluster.type_of(here.node);
+    const NodeLinks links = state.links(here.node);
+    ring.latency_s = std::max(ring.latency_s, type.fast_link_latency_s);
+    if (members.size() == 1) {
+      ring.bytes_per_s = inside_bytes_per_s(type, here.count) / links.inside;
+      break;
+    }
+    const RingMember& next = members[(k + 1) % members.size()];
+    const FabricTier& tier = cluster.tier_between(here.node, next.node);
+    const double hop = std::min(nics_bytes_per_s(here, tier) / links.send,
+                                nics_bytes_per_s(next, tier) / state.links(next.node).receive);
+    ring.bytes_per_s = std::min({ring.bytes_per_s, hop / state.path(here.node, next.node),
+                                 across(type, here.count).inside_bytes_per_s / links.inside});
+    ring.latency_s = std::max(ring.latency_s, tier.latency_s);
+  }
+  return ring;
+}
+
 std::vector<Ring> replica_rings(const Cluster& cluster, const Plan& plan,
                                 const ClusterState& state) {
-  struct Members {
-    NodeId node;
-    std::uint32_t count = 0;  ///< of each ring of the stage
-    std::uint32_t width = 0;  ///< rings at once
-  };
   const std::uint32_t stages = plan.stages();
-  std::vector<std::vector<Members>> members_of(stages);
-  std::vector<std::uint32_t> rings_leaving(cluster.nodes.size(), 0);
-  std::vector<const Position*> positions;
+  std::vector<std::vector<RingMember>> members(stages);
+  std::vector<std::uint32_t> leaving(cluster.nodes.size(), 0);
   for (std::uint32_t s = 0; s < stages; ++s) {
-    positions.clear();
     for (const auto& row : plan.placement) {
-      positions.push_back(&row[s]);
+      members[s].push_back({row[s].node, 1, static_cast<std::uint32_t>(row[s].devices.size())});
     }
-    std::sort(positions.begin(), positions.end(),
-              [](const Position* a, const Position* b) { return a->node < b->node; });
-    auto& members = members_of[s];
-    for (const Position* position : positions) {
-      if (members.empty() || members.back().node != position->node) {
-        members.push_back({position->node, 0, 0});
-      }
-      Members& here = members.back();
-      ++here.count;
-      here.width = std::max(here.width, static_cast<std::uint32_t>(position->devices.size()));
-    }
-    if (members.size() > 1) {
-      for (const Members& here : members) {
-        rings_leaving[here.node.value()] += here.width;
+    merge_members(members[s]);
+    if (members[s].size() > 1) {
+      for (const RingMember& here : members[s]) {
+        leaving[here.node.value()] += here.width;
       }
     }
   }
-  // Out of or into the NICs of one of a ring's nodes.
-  const auto nics_bytes_per_s = [&](const Members& here, const FabricTier& tier) {
-    const NodeType& type = cluster.type_of(here.node);
-    const double share =
-        node_nic_bytes_per_s(type) / static_cast<double>(rings_leaving[here.node.value()]);
-    return std::min(across(type, here.count).nics_bytes_per_s, share / tier.oversubscription);
-  };
-  std::vector<Ring> rings(stages);
-  for (std::uint32_t s = 0; s < stages; ++s) {
-    const auto& members = members_of[s];
-    Ring ring{plan.replicas(), 0, std::numeric_limits<double>::infinity()};
-    for (std::size_t k = 0; k < members.size(); ++k) {
-      const Members& here = members[k];
-      const NodeType& type = cluster.type_of(here.node);
-      const NodeLinks links = state.links(here.node);
-      ring.latency_s = std::max(ring.latency_s, type.fast_link_latency_s);
-      if (members.size() == 1) {
-        ring.bytes_per_s = inside_bytes_per_s(type, here.count) / links.inside;
-        break;
-      }
-      const Members& next = members[(k + 1) % members.size()];
-      const FabricTier& tier = cluster.tier_between(here.node, next.node);
-      const double hop = std::min(nics_bytes_per_s(here, tier) / links.send,
-                                  nics_bytes_per_s(next, tier) / state.links(next.node).receive);
-      ring.bytes_per_s = std::min({ring.bytes_per_s, hop / state.path(here.node, next.node),
-                                   across(type, here.count).inside_bytes_per_s / links.inside});
-      ring.latency_s = std::max(ring.latency_s, tier.latency_s);
-    }
-    rings[s] = ring;
+  std::vector<Ring> rings;
+  rings.reserve(stages);
+  for (const auto& of_stage : members) {
+    rings.push_back(ring_over(cluster, of_stage, plan.replicas(), leaving, state));
   }
   return rings;
 }

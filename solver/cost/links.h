@@ -5,6 +5,7 @@
 #include "solver/model/plan.h"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace tapas::solver {
@@ -20,6 +21,8 @@ struct Ring {
   std::uint32_t members = 1;
   double latency_s = 0;  ///< of one hop
   double bytes_per_s = 0;
+
+  friend bool operator==(const Ring&, const Ring&) = default;
 };
 
 /// What one device gets of its node's NICs when all devices send: never more than one NIC.
@@ -39,11 +42,28 @@ struct Ring {
 [[nodiscard]] Ring best_ring(const Cluster& cluster, std::uint32_t node_type, std::uint32_t width,
                              std::uint32_t replicas);
 
-/// One ring per stage: from each of its nodes to the next in the cluster's order, at the rate of
-/// the slowest hop in the measured state. Rings of different TP ranks and stages that leave a node
-/// share its NICs; each device of a group narrower than the other replicas' serves its rings one
-/// after the other.
+/// Members of the rings of one stage that share a node.
+struct RingMember {
+  NodeId node;
+  std::uint32_t count = 1;  ///< of each ring
+  std::uint32_t width = 1;  ///< devices of a group: rings at once
+};
+/// Sorts by node and makes one of those on the same node.
+void merge_members(std::vector<RingMember>& members);
+
+/// From each node to the next in the cluster's order and from the last to the first, at the rate of
+/// the slowest hop in the measured state. `leaving` has, per node, the rings of all TP ranks and
+/// stages that leave it and share its NICs; each device of a group narrower than the other
+/// replicas' serves its rings one after the other.
+[[nodiscard]] Ring ring_over(const Cluster& cluster, std::span<const RingMember> members,
+                             std::uint32_t replicas, std::span<const std::uint32_t> leaving,
+                             const ClusterState& state);
+
+/// One ring per stage.
 [[nodiscard]] std::vector<Ring> replica_rings(const Cluster& cluster, const Plan& plan,
                                               const ClusterState& state = {});
+
+/// What one device of the position gets of the NICs: the path to them, at most the NIC share.
+[[nodiscard]] double nic_bytes_per_s(const NodeType& node, const Position& position);
 
 }  // namespace tapas::solver

@@ -3,6 +3,7 @@
 #include "base/check.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 
 namespace tapas::solver {
@@ -103,8 +104,35 @@ bool runs_microbatches(std::uint32_t groups, std::uint32_t chunks, std::uint32_t
   return microbatches > 0 && (chunks == 1 || microbatches % groups == 0);
 }
 
+std::uint32_t PipelineClock::skip(std::uint32_t round, std::uint32_t left) {
+  constexpr std::uint32_t kEvery = 4;  // looking costs about half a round
+  constexpr double kRounding = 1e-14;
+  if (left == 0 || round % kEvery < kEvery - 2) {
+    return 0;
+  }
+  if (round % kEvery == kEvery - 2) {
+    free_before_ = free_;
+    pending_before_ = pending_;
+    return 0;
+  }
+  const double period = free_[0] - free_before_[0];
+  const double slack = kRounding * free_[0];
+  for (std::size_t s = 0; s < free_.size(); ++s) {
+    if (std::abs(free_[s] - free_before_[s] - period) > slack ||
+        (s > 0 && std::abs(pending_[s] - pending_before_[s] - period) > slack)) {
+      return 0;
+    }
+  }
+  for (std::size_t s = 0; s < free_.size(); ++s) {
+    free_[s] += left * period;
+    pending_[s] += s > 0 ? left * period : 0;
+  }
+  return left;
+}
+
 template <typename Record>
-void PipelineClock::run_plain(const Pipeline& p, std::uint32_t m, const Record& record) {
+void PipelineClock::run_plain(const Pipeline& p, std::uint32_t m, bool skip_steady,
+                              const Record& record) {
   const std::uint32_t stages = p.stages();
   free_.assign(stages, 0);
   warm_.resize(stages);
@@ -137,6 +165,9 @@ void PipelineClock::run_plain(const Pipeline& p, std::uint32_t m, const Record& 
       free_[s] = start + p.backward_s[s];
       record(s, i, false, start, free_[s]);
       gradient = s > 0 ? free_[s] + p.backward_delay_s[s - 1] : 0;
+    }
+    if (skip_steady && i + warm_[0] < m) {
+      i += skip(i, m - warm_[0] - 1 - i);
     }
   }
   ends_.assign(free_.begin(), free_.end());
@@ -203,25 +234,25 @@ void PipelineClock::run_interleaved(const Pipeline& p, std::uint32_t m, const Re
 }
 
 template <typename Record>
-void PipelineClock::run(const Pipeline& pipeline, std::uint32_t microbatches,
+void PipelineClock::run(const Pipeline& pipeline, std::uint32_t microbatches, bool skip_steady,
                         const Record& record) {
   if (pipeline.chunks > 1) {
     run_interleaved(pipeline, microbatches, record);
   } else {
-    run_plain(pipeline, microbatches, record);
+    run_plain(pipeline, microbatches, skip_steady, record);
   }
 }
 
 std::span<const double> PipelineClock::ends_s(const Pipeline& pipeline,
                                               std::uint32_t microbatches) {
-  run(pipeline, microbatches, [](auto&&...) {});
+  run(pipeline, microbatches, true, [](auto&&...) {});
   return ends_;
 }
 
 std::vector<Action> PipelineClock::timeline(const Pipeline& pipeline, std::uint32_t microbatches) {
   std::vector<Action> actions;
   actions.reserve(std::size_t{2} * pipeline.stages() * microbatches);
-  run(pipeline, microbatches,
+  run(pipeline, microbatches, false,
       [&](std::uint32_t stage, std::uint32_t microbatch, bool forward, double start, double end) {
         actions.push_back({stage, microbatch, forward, start, end});
       });

@@ -56,7 +56,7 @@ struct Action {
 };
 
 /// Runs schedules: the exact longest path of the action order of every device group. Keeps its
-/// memory between calls; O(stages * microbatches).
+/// memory between calls; O(stages * microbatches), less once a plain pipeline runs steadily.
 class PipelineClock {
  public:
   /// When each stage ends its last backward, counted from the first forward. Valid until the next
@@ -69,15 +69,24 @@ class PipelineClock {
 
  private:
   template <typename Record>
-  void run(const Pipeline& pipeline, std::uint32_t microbatches, const Record& record);
+  void run(const Pipeline& pipeline, std::uint32_t microbatches, bool skip_steady,
+           const Record& record);
   template <typename Record>
-  void run_plain(const Pipeline& pipeline, std::uint32_t microbatches, const Record& record);
+  void run_plain(const Pipeline& pipeline, std::uint32_t microbatches, bool skip_steady,
+                 const Record& record);
   template <typename Record>
   void run_interleaved(const Pipeline& pipeline, std::uint32_t microbatches, const Record& record);
 
+  /// When the last two rounds of a plain schedule differ by the same time everywhere, all that
+  /// follow do: the recurrence is max-plus linear. Adds the rounds that are left and returns their
+  /// number, or 0.
+  [[nodiscard]] std::uint32_t skip(std::uint32_t round, std::uint32_t left);
+
   std::vector<double> ends_;
-  std::vector<double> free_;     ///< [group]
-  std::vector<double> pending_;  ///< one chunk: [stage] arrival of the next forward's input
+  std::vector<double> free_before_;     ///< a round ago
+  std::vector<double> pending_before_;  ///< a round ago
+  std::vector<double> free_;            ///< [group]
+  std::vector<double> pending_;         ///< one chunk: [stage] arrival of the next forward's input
   std::vector<double> arrival_;  ///< arrivals of forward and backward inputs, or of the warm-up's
   std::vector<std::uint32_t> warm_;
   std::vector<std::uint32_t> next_;  ///< [group] index of its next action

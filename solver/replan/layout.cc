@@ -1,0 +1,594 @@
+#include "solver/replan/layout.h"
+
+#include "base/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace tapas::solver {
+namespace {
+
+constexpr double kGain = 1e-9;
+// Of a horizon that a switch would eat up.
+constexpr double kHopeless = 1e3;
+
+bool less(double a, double b) { return a < b * (1 - kGain); }
+
+double power64(double x) {
+  for (int k = 0; k < 6; ++k) {
+    x *= x;
+  }
+  return x;
+}
+
+/// Largest mean time of any run of neighbouring stages, links between them included: what one more
+/// microbatch takes in the long run.
+double period_of(const Pipeline& p) {
+  const std::uint32_t stages = p.stages();
+  double period = 0;
+  for (std::uint32_t a = 0; a < stages; ++a) {
+    double sum = 0;
+    for (std::uint32_t b = a; b < stages; ++b) {
+      sum += p.forward_s[b] + p.backward_s[b];
+      period = std::max(period, sum / (b - a + 1));
+      if (b + 1 < stages) {
+        sum += p.forward_delay_s[b] + p.backward_delay_s[b];
+      }
+    }
+  }
+  return period;
+}
+
+/// Says once what most replicas have: what all have becomes common, what is common is left out.
+template <typename T>
+void share(std::vector<std::vector<T>>& own, std::vector<T>& common) {
+  if (std::all_of(own.begin(), own.end(), [&](const auto& one) { return one == own.front(); })) {
+    common = own.front();
+    own.clear();
+    return;
+  }
+  for (std::vector<T>& one : own) {
+    if (one == common) {
+      one.clear();
+    }
+  }
+}
+
+}  // namespace
+
+bool better(const Worth& a, const Worth& b) {
+  if (a.drained != b.drained || !a.possible() || !b.possible()) {
+    return a.possible() && (!b.possible() || a.drained < b.drained);
+  }
+  if (a.useful_s == kForever && b.useful_s == kForever) {
+    return less(a.step_s, b.step_s);
+  }
+  return less(a.useful_s, b.useful_s);
+}
+
+bool better_guide(const Worth& a, const Worth& b) {
+  if (a.drained != b.drained || !a.possible() || !b.possible()) {
+    return a.possible() && (!b.possible() || a.drained < b.drained);
+  }
+  return less(a.guide_s, b.guide_s);
+}
+
+Layout::Layout(Problem& problem, double episode_s, double pause_s)
+    : problem_(problem),
+      episode_s_(episode_s),
+      pause_s_(pause_s),
+      shares_microbatches_(problem.job().capabilities.microbatch_counts && problem.replicas() > 1) {
+  const Plan& plan = problem.current();
+  const std::uint32_t stages = problem.stages();
+  const std::uint32_t replicas = problem.replicas();
+  place_of_.assign(problem.units().size(), kNone);
+  leaving_.assign(problem.job().cluster.nodes.size(), 0);
+  out_.assign(leaving_.size(), 0);
+  in_.assign(leaving_.size(), 0);
+  gives_.assign(place_of_.size(), 0);
+  takes_.assign(place_of_.size(), 0);
+  members_.resize(stages);
+  rings_.resize(stages);
+  tails_.resize(stages * problem.shards().size());
+  shift_.assign(replicas, 0);
+  saved_at_.assign(replicas, kNone);
+  is_stale_.assign(replicas, true);
+  pipeline_.schedule = plan.schedule;
+  pipeline_.forward_s.resize(stages);
+  pipeline_.backward_s.resize(stages);
+  pipeline_.forward_delay_s.resize(stages - 1);
+  pipeline_.backward_delay_s.resize(stages - 1);
+  rows_.resize(replicas);
+  for (std::uint32_t r = 0; r < replicas; ++r) {
+    Row& row = rows_[r];
+    row.cut = plan.splits_of(r);
+    row.cut.push_back(problem.layers());
+    row.microbatches = plan.microbatches[r];
+    row.time.resize(stages);
+    row.hop.resize(stages);
+    row.end.resize(stages);
+    row.done.resize(stages);
+    for (std::uint32_t s = 0; s < stages; ++s) {
+      row.unit.push_back(problem.home_unit(r * stages + s));
+      place_of_[row.unit[s]] = r * stages + s;
+      touched_.push_back(problem.unit(row.unit[s]).node);
+    }
+    stale_.push_back(r);
+  }
+  for (const Unit& unit : problem.units()) {
+    any_drained_ = any_drained_ || (unit.drained && unit.home != kNone);
+  }
+  scale_s_ = exact().step_s;
+  tails_changed_ = true;  // norms were in another scale
+  refresh();
+  mark();
+  const Plan same = this->plan();
+  for (std::uint32_t r = 0; r < replicas; ++r) {
+    flags_move_ = flags_move_ || same.checkpoint_of(r) != plan.checkpoint_of(r) ||
+                  same.placement[r] != plan.placement[r];
+  }
+}
+
+Layout::Row& Layout::change(std::uint32_t replica) {
+  Row& row = rows_[replica];
+  if (saved_at_[replica] == kNone || saved_at_[replica] < point_) {
+    if (saved_.size() == saved_count_) {
+      saved_.emplace_back();
+    }
+    SavedRow& save = saved_[saved_count_];
+    save.replica = replica;
+    save.before = saved_at_[replica];
+    save.row = row;
+    saved_at_[replica] = static_cast<std::uint32_t>(saved_count_++);
+  }
+  if (!is_stale_[replica]) {
+    is_stale_[replica] = true;
+    stale_.push_back(replica);
+  }
+  return row;
+}
+
+void Layout::touch(std::uint32_t node) {
+  if (std::find(touched_.begin(), touched_.end(), node) == touched_.end()) {
+    touched_.push_back(node);
+  }
+}
+
+void Layout::put(std::uint32_t replica, std::uint32_t stage, std::uint32_t unit) {
+  Row& row = change(replica);
+  const std::uint32_t place = replica * problem_.stages() + stage;
+  const std::uint32_t old = row.unit[stage];
+  if (place_of_[old] == place) {
+    place_of_[old] = kNone;
+  }
+  touch(problem_.unit(old).node);
+  touch(problem_.unit(unit).node);
+  row.unit[stage] = unit;
+  place_of_[unit] = place;
+}
+
+void Layout::cut(std::uint32_t replica, std::span<const std::uint32_t> cuts) {
+  if (!std::equal(cuts.begin(), cuts.end(), rows_[replica].cut.begin())) {
+    Row& row = change(replica);
+    row.cut.assign(cuts.begin(), cuts.end());
+  }
+}
+
+void Layout::count(std::uint32_t replica, std::uint32_t microbatches) {
+  if (rows_[replica].microbatches != microbatches) {
+    change(replica).microbatches = microbatches;
+  }
+}
+
+void Layout::mark() {
+  TAPAS_CHECK(stale_.empty(), "a layout is marked with {} replicas not timed", stale_.size());
+  for (std::size_t k = 0; k < saved_count_; ++k) {
+    saved_at_[saved_[k].replica] = kNone;
+  }
+  saved_count_ = point_ = 0;
+  saved_rings_.clear();
+  saved_leaving_.clear();
+}
+
+Layout::Point Layout::point() {
+  TAPAS_CHECK(stale_.empty(), "a layout is marked with {} replicas not timed", stale_.size());
+  point_ = saved_count_;
+  return {saved_count_, saved_rings_.size(), saved_leaving_.size()};
+}
+
+void Layout::undo(Point to) {
+  for (std::size_t k = to.rows; k < saved_count_; ++k) {
+    for (const std::uint32_t unit : rows_[saved_[k].replica].unit) {
+      place_of_[unit] = kNone;
+    }
+  }
+  const std::size_t end = saved_count_;
+  while (saved_count_ > to.rows) {
+    SavedRow& save = saved_[--saved_count_];
+    std::swap(rows_[save.replica], save.row);
+    saved_at_[save.replica] = save.before;
+    is_stale_[save.replica] = false;
+  }
+  for (std::size_t k = to.rows; k < end; ++k) {
+    const std::uint32_t replica = saved_[k].replica;
+    for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
+      place_of_[rows_[replica].unit[s]] = replica * problem_.stages() + s;
+    }
+  }
+  stale_.clear();
+  const std::size_t shards = problem_.shards().size();
+  for (; saved_rings_.size() > to.rings; saved_rings_.pop_back()) {
+    const auto& [stage, ring] = saved_rings_.back();
+    rings_[stage] = ring;
+    for (std::uint32_t k = 0; k < shards; ++k) {
+      tails_[stage * shards + k] = problem_.tail(ring, k);
+    }
+    tails_changed_ = true;
+  }
+  for (; saved_leaving_.size() > to.nodes; saved_leaving_.pop_back()) {
+    leaving_[saved_leaving_.back().first] = saved_leaving_.back().second;
+  }
+  touched_.clear();
+  point_ = to.rows;
+}
+
+void Layout::time_row(std::uint32_t replica) {
+  ++evaluations_;
+  Row& row = rows_[replica];
+  const std::uint32_t stages = problem_.stages();
+  row.fits = true;
+  for (std::uint32_t s = 0; s < stages; ++s) {
+    const StageTime time = problem_.stage_time(row.unit[s], replica, s, row.microbatches,
+                                               {row.cut[s], row.cut[s + 1]});
+    if (!time.fits ||
+        !problem_.fits_switch(row.unit[s], replica, time.width, {row.cut[s], row.cut[s + 1]})) {
+      row.fits = false;
+      return;
+    }
+    if (time.width != row.time[s].width) {
+      touch(problem_.unit(row.unit[s]).node);
+    }
+    row.time[s] = time;
+    pipeline_.forward_s[s] = time.forward_s;
+    pipeline_.backward_s[s] = time.backward_s;
+  }
+  double busy = 0;
+  for (std::uint32_t s = 0; s + 1 < stages; ++s) {
+    const auto hop = [&](bool forward) {
+      return problem_.hop(row.unit[s], row.time[s].width, row.unit[s + 1], row.time[s + 1].width,
+                          row.cut[s + 1], forward);
+    };
+    const Hop there = hop(true);
+    pipeline_.forward_delay_s[s] = there.delay_s;
+    pipeline_.backward_delay_s[s] = hop(false).delay_s;
+    row.hop[s] = pipeline_.forward_delay_s[s] + pipeline_.backward_delay_s[s];
+    busy = std::max(busy, there.busy_s);
+  }
+  if (busy > 0) {
+    for (std::uint32_t s = 0; s < stages; ++s) {
+      pipeline_.forward_s[s] += busy;
+      pipeline_.backward_s[s] += busy;
+    }
+  }
+  const std::span<const double> ends = clock_.ends_s(pipeline_, row.microbatches);
+  row.end.assign(ends.begin(), ends.end());
+  row.period = period_of(pipeline_);
+  find_arrivals(replica);
+}
+
+void Layout::find_arrivals(std::uint32_t replica) {
+  Row& row = rows_[replica];
+  const std::uint32_t stages = problem_.stages();
+  row.arrivals.clear();
+  row.moved = false;
+  for (std::uint32_t s = 0; s < stages; ++s) {
+    const Unit& unit = problem_.unit(row.unit[s]);
+    const Unit::Width& width = unit.widths[row.time[s].width];
+    const bool same_group =
+        unit.home != kNone &&
+        problem_.current().placement[unit.home / stages][unit.home % stages].devices ==
+            width.position.devices;
+    for (std::uint32_t l = row.cut[s]; l < row.cut[s + 1]; ++l) {
+      const std::uint32_t home = replica * stages + problem_.home_stage(replica, l);
+      if (unit.home == home && same_group) {
+        continue;
+      }
+      row.moved = true;
+      const bool has_weights =
+          same_group && problem_.home_stage(unit.home / stages, l) == unit.home % stages;
+      const double bytes = problem_.layer_bytes(l) * (has_weights ? problem_.own_share() : 1.0);
+      const std::uint32_t from = problem_.home_unit(home);
+      if (row.arrivals.empty() || row.arrivals.back().from != from ||
+          row.arrivals.back().to != row.unit[s]) {
+        row.arrivals.push_back(
+            {from, row.unit[s], 0, static_cast<double>(width.position.devices.size())});
+      }
+      row.arrivals.back().bytes += bytes;
+    }
+  }
+}
+
+void Layout::refresh_rings() {
+  if (touched_.empty()) {
+    return;
+  }
+  const std::uint32_t stages = problem_.stages();
+  std::vector<bool> stale(stages, false);
+  for (const std::uint32_t node : touched_) {
+    for (const std::uint32_t unit : problem_.units_of(node)) {
+      if (place_of_[unit] != kNone) {
+        stale[place_of_[unit] % stages] = true;
+      }
+    }
+  }
+  for (std::uint32_t s = 0; s < stages; ++s) {
+    if (stale[s]) {
+      std::vector<RingMember>& members = members_[s];
+      members.clear();
+      for (std::uint32_t r = 0; r < problem_.replicas(); ++r) {
+        const Unit& unit = problem_.unit(rows_[r].unit[s]);
+        const std::size_t width = unit.widths[rows_[r].time[s].width].position.devices.size();
+        members.push_back({NodeId(unit.node), 1, static_cast<std::uint32_t>(width)});
+      }
+      merge_members(members);
+    }
+  }
+  for (const std::uint32_t node : touched_) {
+    std::uint32_t rings = 0;
+    for (std::uint32_t s = 0; s < stages; ++s) {
+      if (stale[s] && members_[s].size() > 1) {
+        for (const RingMember& member : members_[s]) {
+          rings += member.node.value() == node ? member.width : 0;
+        }
+      }
+    }
+    if (rings != leaving_[node]) {
+      saved_leaving_.emplace_back(node, leaving_[node]);
+      leaving_[node] = rings;
+    }
+  }
+  for (std::uint32_t s = 0; s < stages; ++s) {
+    if (stale[s]) {
+      const Ring ring = ring_over(problem_.job().cluster, members_[s], problem_.replicas(),
+                                  leaving_, problem_.state());
+      if (ring != rings_[s]) {
+        saved_rings_.emplace_back(s, rings_[s]);
+        rings_[s] = ring;
+        for (std::uint32_t k = 0; k < problem_.shards().size(); ++k) {
+          tails_[s * problem_.shards().size() + k] = problem_.tail(ring, k);
+        }
+        tails_changed_ = true;
+      }
+    }
+  }
+  touched_.clear();
+}
+
+double Layout::norm_of(const Row& row, double later_s) const {
+  double sum = 0;
+  for (const double done : row.done) {
+    sum += power64((done + later_s) / scale_s_);
+  }
+  return std::sqrt(std::sqrt(sum));
+}
+
+void Layout::finish_row(std::uint32_t replica) {
+  Row& row = rows_[replica];
+  const std::size_t shards = problem_.shards().size();
+  row.latest = row.update = 0;
+  for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
+    const StepTail& tail =
+        tails_[s * shards + problem_.unit(row.unit[s]).widths[row.time[s].width].shard];
+    row.done[s] = problem_.synchronised_s(row.unit[s], row.time[s], replica, s, row.microbatches,
+                                          {row.cut[s], row.cut[s + 1]}, tail, row.end[s]);
+    row.latest = std::max(row.latest, row.done[s]);
+    row.update = std::max(row.update, tail.update_s(row.time[s].params));
+  }
+  row.norm = norm_of(row, 0);
+}
+
+void Layout::refresh() {
+  bool fits = true;
+  for (const std::uint32_t r : stale_) {
+    time_row(r);
+    fits = fits && rows_[r].fits;
+    is_stale_[r] = false;
+  }
+  if (!fits) {
+    stale_.clear();
+    return;  // nothing else matters until the rows change again
+  }
+  refresh_rings();
+  if (std::exchange(tails_changed_, false)) {
+    for (std::uint32_t r = 0; r < rows_.size(); ++r) {
+      if (rows_[r].fits) {
+        finish_row(r);
+      }
+    }
+  } else {
+    for (const std::uint32_t r : stale_) {
+      if (rows_[r].fits) {
+        finish_row(r);
+      }
+    }
+  }
+  stale_.clear();
+}
+
+double Layout::transfer_s() {
+  double slowest = 0;
+  const ClusterState& state = problem_.state();
+  std::vector<double> on_path(state.paths.size(), 0);
+  busy_.clear();
+  for (const Row& row : rows_) {
+    for (const Arrival& arrival : row.arrivals) {
+      const std::uint32_t from = problem_.unit(arrival.from).node;
+      const std::uint32_t to = problem_.unit(arrival.to).node;
+      busy_.push_back(arrival.from);
+      busy_.push_back(arrival.to);
+      if (from == to) {
+        const std::uint32_t home = problem_.unit(arrival.from).home;
+        const Position& old =
+            problem_.current().placement[home / problem_.stages()][home % problem_.stages()];
+        gives_[arrival.from] += arrival.bytes / static_cast<double>(old.devices.size());
+        takes_[arrival.to] += arrival.bytes / arrival.devices;
+        continue;
+      }
+      out_[from] += arrival.bytes;
+      in_[to] += arrival.bytes;
+      for (std::size_t k = 0; k < state.paths.size(); ++k) {
+        if (state.paths[k].from.value() == from && state.paths[k].to.value() == to) {
+          on_path[k] += arrival.bytes;
+        }
+      }
+    }
+  }
+  for (const std::uint32_t unit : busy_) {
+    const std::uint32_t node = problem_.unit(unit).node;
+    const Problem::NodeRates& rates = problem_.rates(node);
+    slowest = std::max(
+        {slowest, out_[node] / rates.send_bytes_per_s, in_[node] / rates.receive_bytes_per_s});
+    if (const double inside = std::max(gives_[unit], takes_[unit]); inside > 0) {
+      slowest = std::max(slowest, inside / rates.inside_bytes_per_s);
+    }
+    out_[node] = in_[node] = gives_[unit] = takes_[unit] = 0;
+  }
+  for (std::size_t k = 0; k < state.paths.size(); ++k) {
+    const PathSlowdown& path = state.paths[k];
+    slowest = std::max(slowest, on_path[k] * path.factor /
+                                    std::min(problem_.rates(path.from.value()).send_bytes_per_s,
+                                             problem_.rates(path.to.value()).receive_bytes_per_s));
+  }
+  return slowest;
+}
+
+void Layout::spread() {
+  std::fill(shift_.begin(), shift_.end(), 0);
+  if (!shares_microbatches_) {
+    return;
+  }
+  const auto later = [&](std::uint32_t r, std::int32_t more) {
+    return rows_[r].latest + (shift_[r] + more) * rows_[r].period;
+  };
+  for (;;) {
+    std::uint32_t donor = 0;
+    std::uint32_t taker = kNone;
+    for (std::uint32_t r = 1; r < rows_.size(); ++r) {
+      donor = later(r, 0) > later(donor, 0) ? r : donor;
+    }
+    for (std::uint32_t r = 0; r < rows_.size(); ++r) {
+      if (r != donor && (taker == kNone || later(r, 1) < later(taker, 1))) {
+        taker = r;
+      }
+    }
+    if (static_cast<std::int32_t>(rows_[donor].microbatches) + shift_[donor] < 2 ||
+        !less(later(taker, 1), later(donor, 0))) {
+      return;
+    }
+    --shift_[donor];
+    ++shift_[taker];
+  }
+}
+
+Worth Layout::worth() {
+  Worth worth;
+  double latest = 0;
+  double update = 0;
+  double norm = 0;
+  bool moved = flags_move_;
+  for (std::uint32_t r = 0; r < rows_.size(); ++r) {
+    const Row& row = rows_[r];
+    if (!row.fits) {
+      return worth;
+    }
+    const double later = shift_[r] * row.period;
+    latest = std::max(latest, row.latest + later);
+    norm += shift_[r] == 0 ? row.norm : norm_of(row, later);
+    update = std::max(update, row.update);
+    moved = moved || row.moved || shift_[r] != 0 ||
+            row.microbatches != problem_.current().microbatches[r];
+    if (any_drained_) {
+      for (const std::uint32_t unit : row.unit) {
+        worth.drained += problem_.unit(unit).drained ? 1 : 0;
+      }
+    }
+  }
+  worth.step_s = latest + update;
+  const double transfer = transfer_s();
+  const double left = episode_s_ - pause_s_ - transfer;
+  const double charge = left > 0 ? episode_s_ / left : kHopeless * (1 + transfer + pause_s_);
+  worth.guide_s = std::pow(norm, 1.0 / 16) * scale_s_ * charge;
+  if (!moved) {
+    worth.useful_s = worth.step_s;
+  } else if (left > 0) {
+    worth.useful_s = worth.step_s * charge;
+  }
+  return worth;
+}
+
+Worth Layout::estimate() {
+  refresh();
+  spread();
+  return worth();
+}
+
+Worth Layout::exact() {
+  refresh();
+  std::fill(shift_.begin(), shift_.end(), 0);
+  return worth();
+}
+
+Worth Layout::settle() {
+  Worth best = exact();
+  while (best.possible()) {
+    spread();
+    const std::vector<std::int32_t> moved = shift_;
+    const auto apply = [&](std::int32_t sign) {
+      for (std::uint32_t r = 0; r < rows_.size(); ++r) {
+        count(r, static_cast<std::uint32_t>(static_cast<std::int32_t>(rows_[r].microbatches) +
+                                            sign * moved[r]));
+      }
+      return exact();
+    };
+    if (std::all_of(moved.begin(), moved.end(), [](std::int32_t n) { return n == 0; })) {
+      break;
+    }
+    const Worth now = apply(1);
+    if (!better(now, best)) {
+      return apply(-1);
+    }
+    best = now;
+  }
+  return best;
+}
+
+std::uint32_t Layout::slowest() const {
+  std::uint32_t worst = 0;
+  for (std::uint32_t r = 1; r < rows_.size(); ++r) {
+    worst = rows_[r].latest > rows_[worst].latest ? r : worst;
+  }
+  return worst;
+}
+
+Plan Layout::plan() const {
+  Plan plan = problem_.current();
+  plan.replica_splits.assign(rows_.size(), {});
+  plan.replica_checkpoint.assign(rows_.size(), {});
+  for (std::uint32_t r = 0; r < rows_.size(); ++r) {
+    const Row& row = rows_[r];
+    plan.replica_splits[r].assign(row.cut.begin(), row.cut.end() - 1);
+    plan.replica_checkpoint[r].assign(problem_.layers(), false);
+    plan.microbatches[r] = row.microbatches;
+    for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
+      plan.placement[r][s] = problem_.unit(row.unit[s]).widths[row.time[s].width].position;
+      problem_.mark(row.unit[s], r, s, row.microbatches, {row.cut[s], row.cut[s + 1]},
+                    plan.replica_checkpoint[r]);
+    }
+  }
+  share(plan.replica_splits, plan.pp_splits);
+  share(plan.replica_checkpoint, plan.checkpoint);
+  return plan;
+}
+
+}  // namespace tapas::solver

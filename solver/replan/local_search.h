@@ -1,0 +1,112 @@
+#pragma once
+
+#include "solver/replan/layout.h"
+#include "solver/replan/micro_replan.h"
+#include "solver/replan/row_split.h"
+
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace tapas::solver {
+
+/// What the search may be without, to measure what each part earns (docs/micro-replan.md).
+struct Mechanisms {
+  std::uint32_t depth = 3;     ///< exchanges in one chain; 0 = nodes stay where they are
+  bool gain_criterion = true;  ///< a chain goes on only where its last step helped the first
+  bool stratified = true;      ///< candidates from spares, the own replica and others apart
+  bool potential = true;       ///< guided by the smooth worth, not by the raw one
+  bool split_touched = true;   ///< layers follow the nodes within an exchange
+  bool cascades = true;        ///< several boundaries shift together
+  bool kicks = true;
+};
+
+/// Improves a layout by moving what the measurements made slow: layers first, then nodes, in the
+/// manner of Lin and Kernighan (docs/micro-replan.md). Remembers the best layout by exact worth.
+/// Deterministic for a seed as long as only evaluations end it. Not for several threads.
+class LocalSearch {
+ public:
+  /// All must outlive it; `limits` also where the layout's own evaluations are counted.
+  LocalSearch(Layout& layout, const ReplanLimits& limits, const Mechanisms& mechanisms = {});
+
+  /// Microbatches only.
+  void balance();
+  /// The slow stages, each with its best partner: all cuts between the two, on the nodes as they
+  /// stand and with the slow node's place taken by the most promising others.
+  void pairs();
+  /// Spares in the places that gain most by them together.
+  void spares();
+  /// Whole replicas cut anew.
+  void rows();
+  /// Nodes change places until no chain helps.
+  void nodes();
+  /// Restarts from a disturbed best layout until the limits end it.
+  void kicks();
+  /// Takes back what the best layout does not need, to move fewer bytes.
+  void trim();
+
+  [[nodiscard]] bool spent() const;
+  /// Which of the limits ended it, half a sentence.
+  [[nodiscard]] std::string why_spent() const;
+  [[nodiscard]] const Worth& best() const { return best_.worth; }
+  /// Puts the layout into the best state seen.
+  void restore_best();
+
+ private:
+  struct Snapshot {
+    std::vector<std::uint32_t> units;
+    std::vector<std::uint32_t> cuts;
+    std::vector<std::uint32_t> counts;
+    Worth worth;
+  };
+  /// Units that change places together: one, or all of a node.
+  using Block = std::vector<std::uint32_t>;
+
+  [[nodiscard]] Snapshot snapshot(const Worth& worth) const;
+  void restore(const Snapshot& to);
+  /// Keeps the present state when it guides better than `now_`, else takes it back.
+  bool keep_if_better(const Worth& estimate);
+  void record();
+  [[nodiscard]] bool improves(const Worth& a, const Worth& b) const;
+
+  [[nodiscard]] std::vector<std::uint32_t> focus(std::size_t most, bool measured_only = false);
+  [[nodiscard]] double harm_s(std::uint32_t replica, std::uint32_t stage, double least_hop_s,
+                              bool measured_only) const;
+  [[nodiscard]] std::vector<Block> blocks_of(std::uint32_t place) const;
+  [[nodiscard]] std::vector<Block> candidates(const Block& hand, std::size_t most,
+                                              bool idle_only = false);
+  [[nodiscard]] bool may_exchange(const Block& a, const Block& b) const;
+  [[nodiscard]] double score(std::uint32_t unit, std::uint32_t place) const;
+  struct Step {
+    Block hand;
+    Block other;
+  };
+  void exchange(const Block& a, const Block& b);
+  /// The exchange, and the touched replicas cut anew.
+  void apply(const Step& step);
+  [[nodiscard]] std::vector<std::uint32_t> rows_of(const Block& block) const;
+  [[nodiscard]] double norm_of(const std::vector<std::uint32_t>& rows) const;
+  void split_row(std::uint32_t replica, StageLimit limit = {});
+  void set_cuts(std::uint32_t replica, const std::vector<std::uint32_t>& cuts);
+
+  bool pair_cuts(std::uint32_t replica, std::uint32_t left);
+  bool chain(const Block& hand, std::uint32_t depth);
+  bool shift_boundaries(std::uint32_t replica, std::uint32_t longest);
+  bool lighten(std::uint32_t replica);
+  [[nodiscard]] bool moves_pinned(std::uint32_t replica, std::uint32_t first,
+                                  std::uint32_t length) const;
+  bool descend(std::uint32_t depth, std::size_t places);
+
+  Layout& layout_;
+  Problem& problem_;
+  const ReplanLimits& limits_;
+  const Mechanisms mechanisms_;
+  RowSplit split_;
+  std::mt19937_64 random_;
+  Worth now_;
+  Snapshot best_;
+};
+
+}  // namespace tapas::solver

@@ -1,0 +1,463 @@
+#include "solver/replan/problem.h"
+
+#include "solver/cost/links.h"
+#include "solver/cost/pipeline.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace tapas::solver {
+namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::infinity();
+
+void add(LayerTimes& to, const LayerTimes& what) {
+  to.forward_s += what.forward_s;
+  to.backward_s += what.backward_s;
+  to.forward_comm_s += what.forward_comm_s;
+  to.backward_comm_s += what.backward_comm_s;
+}
+
+}  // namespace
+
+Problem::Problem(const Job& job, const Plan& current, const ClusterState& state,
+                 const std::vector<bool>& pinned)
+    : job_(job),
+      current_(current),
+      state_(state),
+      model_(make_cost_model(job)),
+      stages_(current.stages()),
+      replicas_(current.replicas()),
+      layers_(job.graph.layer_count()),
+      units_of_(job.cluster.nodes.size()) {
+  std::map<std::string, std::uint32_t> tors;
+  std::map<std::string, std::uint32_t> pods;
+  for (std::uint32_t n = 0; n < job.cluster.nodes.size(); ++n) {
+    const Node& node = job.cluster.nodes[n];
+    tor_.push_back(tors.try_emplace(node.tor, tors.size()).first->second);
+    pod_.push_back(pods.try_emplace(node.pod, pods.size()).first->second);
+    const NodeType& type = job.cluster.type_of(NodeId(n));
+    const NodeLinks links = state.links(NodeId(n));
+    const double nics = type.nic_bytes_per_s * type.nics;
+    rates_.push_back(
+        {nics / links.send, nics / links.receive, type.fast_link_bytes_per_s / links.inside});
+  }
+  const double owners = job.zero_stage > 0 ? replicas_ : 1;
+  own_share_ = job.zero_stage > 0 ? job.optimizer_bytes_per_param / owners : 0;
+  const double whole = job.bytes_per_param + job.optimizer_bytes_per_param / owners;
+  own_share_ /= whole;
+  layer_bytes_.resize(layers_);
+  for (const OpNode& op : job.graph.nodes) {
+    layer_bytes_[op.layer] += op.param_bytes / job.bytes_per_param * whole;
+  }
+  home_stage_.resize(std::size_t{replicas_} * layers_);
+  home_.resize(std::size_t{replicas_} * stages_);
+  for (std::uint32_t r = 0; r < replicas_; ++r) {
+    for (std::uint32_t s = 0; s < stages_; ++s) {
+      const LayerRange range = stage_layers(current, r, s, layers_);
+      home_[r * stages_ + s] = range;
+      std::fill(home_stage_.begin() + r * layers_ + range.first,
+                home_stage_.begin() + r * layers_ + range.last, s);
+    }
+  }
+  add_units();
+  for (Unit& unit : units_) {
+    unit.pinned = unit.node < pinned.size() && pinned[unit.node];
+  }
+}
+
+std::uint32_t Problem::shard_of(std::uint32_t node_type, std::uint16_t width) {
+  const Sharding sharding{node_type, width, current_.sp_width > 1};
+  const auto [it, added] =
+      shard_ids_.try_emplace(sharding, static_cast<std::uint32_t>(shards_.size()));
+  if (added) {
+    tables_.push_back(std::make_unique<const LayerTable>(job_, *model_, sharding));
+    Shard shard{tables_.back().get(), memory_rule(job_, node_type, replicas_), {}, {}, {}};
+    shard.before.resize(layers_ + 1);
+    shard.params_before.resize(layers_ + 1);
+    for (std::uint32_t l = 0; l < layers_; ++l) {
+      shard.before[l + 1] = shard.before[l];
+      add(shard.before[l + 1], (*shard.table)[l].times);
+      shard.params_before[l + 1] = shard.params_before[l] + (*shard.table)[l].params;
+    }
+    shards_.push_back(std::move(shard));
+  }
+  return it->second;
+}
+
+Unit Problem::make_unit(NodeId node, std::vector<std::uint16_t> devices) {
+  Unit unit;
+  unit.node = node.value();
+  unit.drained = state_.is_drained(node);
+  const std::uint32_t type = job_.cluster.nodes[node.value()].type;
+  const NodeLinks links = state_.links(node);
+  std::vector<std::uint16_t> by_speed = devices;
+  const auto slowdown = [&](std::uint16_t device) {
+    return state_.slowdown(job_.cluster.rank_of(node, device));
+  };
+  std::stable_sort(by_speed.begin(), by_speed.end(),
+                   [&](std::uint16_t a, std::uint16_t b) { return slowdown(a) < slowdown(b); });
+  for (std::size_t width = devices.size(); width > 0; width /= 2) {
+    Unit::Width option;
+    option.position = {node, std::move(devices)};
+    option.shard = shard_of(type, static_cast<std::uint16_t>(width));
+    option.slowdown = slowdown(by_speed[width - 1]);
+    const double rate = nic_bytes_per_s(job_.cluster.type_of(node), option.position);
+    option.send_bytes_per_s = rate / links.send;
+    option.receive_bytes_per_s = rate / links.receive;
+    unit.widths.push_back(std::move(option));
+    // Idling devices pays only when the ones that stay are faster.
+    if (!job_.capabilities.narrower_groups || width % 2 != 0 ||
+        slowdown(by_speed[width / 2 - 1]) >= unit.widths.front().slowdown) {
+      break;
+    }
+    devices.assign(by_speed.begin(), by_speed.begin() + static_cast<std::ptrdiff_t>(width / 2));
+    std::sort(devices.begin(), devices.end());
+  }
+  return unit;
+}
+
+void Problem::add_units() {
+  const std::size_t nodes = job_.cluster.nodes.size();
+  std::vector<std::vector<bool>> taken(nodes);
+  for (std::size_t n = 0; n < nodes; ++n) {
+    taken[n].resize(job_.cluster.node_types[job_.cluster.nodes[n].type].devices);
+  }
+  for (const auto& row : current_.placement) {
+    for (const Position& position : row) {
+      for (const std::uint16_t device : position.devices) {
+        taken[position.node.value()][device] = true;
+      }
+    }
+  }
+  const auto add = [&](Unit unit) {
+    units_of_[unit.node].push_back(static_cast<std::uint32_t>(units_.size()));
+    units_.push_back(std::move(unit));
+  };
+  // Stages of different widths need different groups: those that are free come in the most common.
+  std::map<std::size_t, std::uint32_t> widths;
+  for (std::uint32_t r = 0; r < replicas_; ++r) {
+    for (std::uint32_t s = 0; s < stages_; ++s) {
+      const Position& position = current_.placement[r][s];
+      const std::uint16_t whole = current_.tp_width[current_.splits_of(r)[s]];
+      std::vector<std::uint16_t> devices = position.devices;
+      auto& used = taken[position.node.value()];
+      for (std::uint16_t d = 0; d < used.size() && devices.size() < whole; ++d) {
+        if (!used[d]) {
+          used[d] = true;
+          devices.push_back(d);
+        }
+      }
+      std::sort(devices.begin(), devices.end());
+      ++widths[devices.size()];
+      Unit unit = make_unit(position.node, std::move(devices));
+      unit.home = r * stages_ + s;
+      home_unit_.push_back(static_cast<std::uint32_t>(units_.size()));
+      add(std::move(unit));
+    }
+  }
+  const std::size_t common =
+      std::max_element(widths.begin(), widths.end(), [](const auto& a, const auto& b) {
+        return a.second < b.second;
+      })->first;
+  for (std::uint32_t n = 0; n < nodes; ++n) {
+    if (state_.is_drained(NodeId(n))) {
+      continue;
+    }
+    std::vector<std::uint16_t> devices;
+    for (std::uint16_t d = 0; d < taken[n].size(); ++d) {
+      if (!taken[n][d]) {
+        devices.push_back(d);
+        if (devices.size() == common) {
+          add(make_unit(NodeId(n), std::exchange(devices, {})));
+        }
+      }
+    }
+  }
+}
+
+const FabricTier& Problem::tier(std::uint32_t a, std::uint32_t b) const {
+  if (tor_[a] == tor_[b]) {
+    return job_.cluster.tor;
+  }
+  return pod_[a] == pod_[b] ? job_.cluster.pod : job_.cluster.core;
+}
+
+bool Problem::interchangeable(std::uint32_t a, std::uint32_t b) const {
+  const Unit& x = units_[a];
+  const Unit& y = units_[b];
+  return x.widths.front().position.devices.size() == y.widths.front().position.devices.size() &&
+         (x.widths.front().shard == y.widths.front().shard ||
+          job_.cluster.device_type_of(NodeId(x.node)).collective_library ==
+              job_.cluster.device_type_of(NodeId(y.node)).collective_library);
+}
+
+bool Problem::alike(std::uint32_t unit, std::uint32_t replica, std::uint32_t other,
+                    std::uint32_t other_replica) const {
+  const Unit& a = units_[unit];
+  const Unit& b = units_[other];
+  const bool same_flags = job_.capabilities.recompute || replica == other_replica ||
+                          current_.replica_checkpoint.empty();
+  return same_flags &&
+         std::equal(a.widths.begin(), a.widths.end(), b.widths.begin(), b.widths.end(),
+                    [](const Unit::Width& x, const Unit::Width& y) {
+                      return x.shard == y.shard && x.slowdown == y.slowdown;
+                    }) &&
+         inside(unit) == inside(other);
+}
+
+bool Problem::fits_plainly(std::uint32_t shard_index, std::uint32_t held, LayerRange range) {
+  Shard& shard = shards_[shard_index];
+  if (shard.plain_reach.size() <= held) {
+    shard.plain_reach.resize(held + 1);
+  }
+  std::vector<std::uint32_t>& reach = shard.plain_reach[held];
+  if (reach.empty()) {
+    reach.resize(layers_);
+    std::uint32_t end = 0;
+    for (std::uint32_t first = 0; first < layers_; ++first) {
+      end = std::max(end, first);
+      for (; end < layers_; ++end) {
+        const LayerCost sum = shard.table->sum({first, end + 1});
+        if (sum.params * shard.rule.state_bytes_per_param + held * sum.stash_bytes +
+                sum.work_bytes >
+            shard.rule.capacity_bytes) {
+          break;
+        }
+      }
+      reach[first] = end;
+    }
+  }
+  return range.last <= reach[range.first];
+}
+
+const Problem::Fit& Problem::fit(std::uint32_t unit, std::uint32_t width, std::uint32_t replica,
+                                 std::uint32_t held, LayerRange range) {
+  const Unit::Width& option = units_[unit].widths[width];
+  const bool fixed = !job_.capabilities.recompute;
+  const bool own = fixed && !current_.replica_checkpoint.empty();
+  // What is least depends on the pace.
+  const std::uint64_t pace = std::bit_cast<std::uint64_t>(option.slowdown) * 0x9E3779B97F4A7C15U +
+                             std::bit_cast<std::uint64_t>(inside(unit));
+  std::uint64_t key = option.shard;
+  for (const std::uint64_t part :
+       {std::uint64_t{own ? replica : 0}, std::uint64_t{held}, std::uint64_t{range.first},
+        std::uint64_t{range.last}, fixed ? std::uint64_t{0} : pace}) {
+    key = (key ^ part) * 0xD6E8FEB86659FD93U;
+    key ^= key >> 32U;
+  }
+  const auto [it, added] = fits_.try_emplace(key);
+  Fit& known = it->second;
+  if (!added) {
+    return known;
+  }
+  const Shard& shard = shards_[option.shard];
+  if (fixed) {
+    const std::vector<bool>& flags = current_.checkpoint_of(replica);
+    known.fits = stage_memory_bytes(*shard.table, shard.rule, range, held, flags) <=
+                 shard.rule.capacity_bytes;
+    double flops = 0;
+    double again = 0;
+    for (std::uint32_t l = range.first; l < range.last; ++l) {
+      const LayerCost& cost = (*shard.table)[l];
+      flops += cost.flops;
+      known.forward_s += cost.times.forward_s;
+      known.backward_s += cost.times.backward_s;
+      known.forward_comm_s += cost.times.forward_comm_s;
+      known.backward_comm_s += cost.times.backward_comm_s;
+      if (flags[l]) {
+        again += cost.forward_flops;
+        known.backward_s += cost.times.forward_s;
+        known.backward_comm_s += cost.times.forward_comm_s;
+      }
+    }
+    known.fits = known.fits && again <= shard.rule.recompute_ratio * flops;
+  } else if (const auto least = fit_stage(*shard.table, shard.rule, range, held,
+                                          {option.slowdown, inside(unit)})) {
+    known = {true,
+             least->forward_s,
+             least->backward_s,
+             least->forward_comm_s,
+             least->backward_comm_s,
+             least->recomputed};
+  }
+  return known;
+}
+
+StageTime Problem::stage_time(std::uint32_t unit, std::uint32_t replica, std::uint32_t stage,
+                              std::uint32_t microbatches, LayerRange range) {
+  const Unit& what = units_[unit];
+  const std::uint32_t held = in_flight(current_.schedule, stages_, stage, microbatches);
+  const double collectives = inside(unit);
+  StageTime best;
+  for (std::uint32_t w = 0; w < what.widths.size(); ++w) {
+    const Unit::Width& option = what.widths[w];
+    const Shard& shard = shards_[option.shard];
+    StageTime time;
+    time.width = w;
+    time.params = shard.params_before[range.last] - shard.params_before[range.first];
+    if (job_.capabilities.recompute && fits_plainly(option.shard, held, range)) {
+      const LayerTimes& a = shard.before[range.first];
+      const LayerTimes& b = shard.before[range.last];
+      time.fits = true;
+      time.forward_s = (b.forward_s - a.forward_s) * option.slowdown +
+                       (b.forward_comm_s - a.forward_comm_s) * collectives;
+      time.backward_s = (b.backward_s - a.backward_s) * option.slowdown +
+                        (b.backward_comm_s - a.backward_comm_s) * collectives;
+    } else {
+      const Fit& known = fit(unit, w, replica, held, range);
+      time.fits = known.fits;
+      time.forward_s = known.forward_s * option.slowdown + known.forward_comm_s * collectives;
+      time.backward_s = known.backward_s * option.slowdown + known.backward_comm_s * collectives;
+    }
+    if (time.fits && (!best.fits || time.total_s() < best.total_s())) {
+      best = time;
+    }
+  }
+  return best;
+}
+
+void Problem::mark(std::uint32_t unit, std::uint32_t replica, std::uint32_t stage,
+                   std::uint32_t microbatches, LayerRange range, std::vector<bool>& checkpoint) {
+  if (!job_.capabilities.recompute) {
+    const std::vector<bool>& flags = current_.checkpoint_of(replica);
+    std::copy(flags.begin() + range.first, flags.begin() + range.last,
+              checkpoint.begin() + range.first);
+    return;
+  }
+  const StageTime time = stage_time(unit, replica, stage, microbatches, range);
+  const std::uint32_t held = in_flight(current_.schedule, stages_, stage, microbatches);
+  const std::uint32_t shard = units_[unit].widths[time.width].shard;
+  StageFit none;
+  if (!fits_plainly(shard, held, range)) {
+    none.recomputed = fit(unit, time.width, replica, held, range).recomputed;
+  }
+  mark_recomputed(*shards_[shard].table, range, none, checkpoint);
+}
+
+Hop Problem::hop(std::uint32_t from, std::uint32_t from_width, std::uint32_t to,
+                 std::uint32_t to_width, std::uint32_t layer, bool forward) const {
+  const Unit::Width& a = units_[from].widths[from_width];
+  const Unit::Width& b = units_[to].widths[to_width];
+  const LayerTable& table = *shards_[a.shard].table;
+  Sharding sharding = table.sharding();
+  sharding.width = std::min(sharding.width, shards_[b.shard].table->sharding().width);
+  const Unit::Width& sender = forward ? a : b;
+  const Unit::Width& taker = forward ? b : a;
+  Link link;
+  if (sender.position.node == taker.position.node) {
+    link = link_between(job_.cluster, sender.position, taker.position, state_);
+  } else {
+    const FabricTier& tier = job_.cluster.tier_between(sender.position.node, taker.position.node);
+    link = {tier.latency_s, std::min(sender.send_bytes_per_s, taker.receive_bytes_per_s) /
+                                tier.oversubscription /
+                                state_.path(sender.position.node, taker.position.node)};
+  }
+  return model_->hop(link, sharding, table.cut_bytes(layer), stages_);
+}
+
+StepTail Problem::tail(const Ring& ring, std::uint32_t shard) const {
+  return model_->step_tail(ring, shards_[shard].table->sharding());
+}
+
+double Problem::synchronised_s(std::uint32_t unit, const StageTime& time, std::uint32_t replica,
+                               std::uint32_t stage, std::uint32_t microbatches, LayerRange range,
+                               const StepTail& tail, double end_s) {
+  if (!job_.overlap_gradients) {
+    return end_s + tail.sync_s(time.params);
+  }
+  const Unit::Width& option = units_[unit].widths[time.width];
+  const LayerTable& table = *shards_[option.shard].table;
+  const double collectives = inside(unit);
+  flags_.resize(layers_);
+  mark(unit, replica, stage, microbatches, range, flags_);
+  const auto backward_s = [&](std::uint32_t l) {
+    const LayerTimes& t = table[l].times;
+    return (t.backward_s + (flags_[l] ? t.forward_s : 0)) * option.slowdown +
+           (t.backward_comm_s + (flags_[l] ? t.forward_comm_s : 0)) * collectives;
+  };
+  double left = 0;  // of the last backward, before the layers behind this one are done
+  for (std::uint32_t l = range.first; l < range.last; ++l) {
+    left += backward_s(l);
+  }
+  double done = 0;
+  for (std::uint32_t l = range.last; l-- > range.first;) {
+    left -= backward_s(l);
+    if (table[l].params > 0) {
+      done = std::max(done, end_s - left) + tail.sync_s(table[l].params);
+    }
+  }
+  return std::max(done, end_s);
+}
+
+bool Problem::fits_switch(std::uint32_t unit, std::uint32_t replica, std::uint32_t width,
+                          LayerRange range) const {
+  const Unit& what = units_[unit];
+  if (what.home == kNone) {
+    return true;  // what a stage needs while it runs is more than its state
+  }
+  const std::uint32_t home_replica = what.home / stages_;
+  const Position& old = current_.placement[home_replica][what.home % stages_];
+  const bool same_group = old.devices == what.widths[width].position.devices;
+  if (home_replica == replica && same_group && range.first >= home_[what.home].first &&
+      range.last <= home_[what.home].last) {
+    return true;
+  }
+  const auto params = [&](const Unit::Width& option, LayerRange layers) {
+    const std::vector<double>& before = shards_[option.shard].params_before;
+    return layers.first < layers.last ? before[layers.last] - before[layers.first] : 0;
+  };
+  const auto of_old = std::find_if(what.widths.begin(), what.widths.end(), [&](const auto& option) {
+    return option.position.devices.size() == old.devices.size();
+  });
+  const LayerRange home = home_[what.home];
+  const Unit::Width& option = what.widths[width];
+  const MemoryRule& rule = shards_[option.shard].rule;
+  const LayerRange kept = {std::max(range.first, home.first), std::min(range.last, home.last)};
+  const double held = same_group ? params(option, kept) : 0;
+  const double arriving = params(option, range) - held;
+  const double owners = job_.zero_stage > 0 ? replicas_ : 1;
+  const double optimizer = job_.optimizer_bytes_per_param / owners;
+  const bool shared = job_.zero_stage > 0 && home_replica != replica;
+  return params(of_old == what.widths.end() ? option : *of_old, home) * rule.state_bytes_per_param +
+             arriving * (job_.bytes_per_param + optimizer) + (shared ? held * optimizer : 0) <=
+         rule.capacity_bytes;
+}
+
+double lower_bound_s(const Problem& problem) {
+  const double places = static_cast<double>(problem.stages()) * problem.replicas();
+  // Layers once on the fastest unit, whatever shard that has; and per unit the work it does in a
+  // second.
+  double least_s = kUnknown;
+  double fastest = kUnknown;
+  std::vector<double> speeds;
+  for (const Unit& unit : problem.units()) {
+    double whole = kUnknown;
+    for (const Unit::Width& width : unit.widths) {
+      const LayerTimes& all = problem.shards()[width.shard].before.back();
+      whole = std::min(whole, (all.forward_s + all.backward_s) * width.slowdown +
+                                  (all.forward_comm_s + all.backward_comm_s));
+      fastest = std::min(fastest, width.slowdown);
+    }
+    speeds.push_back(1 / whole);
+    least_s = std::min(least_s, whole);
+  }
+  std::sort(speeds.begin(), speeds.end(), std::greater<>());
+  speeds.resize(static_cast<std::size_t>(places));
+  const double speed = std::accumulate(speeds.begin(), speeds.end(), 0.0);
+  const double total = problem.job().total_microbatches();
+  // Each stage of a replica takes at least all layers once and its own (m - 1 - w / 2) times more,
+  // w < stages; the mean over its stages, weighted by their speeds, and over the replicas.
+  const double waits = 1 + (problem.stages() - 1) / 2.0;
+  const double by_speed = least_s + std::max(0.0, total - problem.replicas() * waits) / speed;
+  return std::max({total / speed, by_speed,
+                   problem.current().predicted.lower_bound_s * std::min(1.0, fastest)});
+}
+
+}  // namespace tapas::solver
