@@ -5,12 +5,17 @@
 #include "solver/search/solve.h"
 
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 namespace tapas::daemon {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// Far below a step and the seconds that any switch pauses; enough for 16,384 devices.
+constexpr double kReplanTimeS = 0.050;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -37,7 +42,7 @@ void SolverThread::run(const std::stop_token& stop) {
     if (const auto* plan = std::get_if<RequestPlan>(&*request)) {
       deliver_(solve(*plan, stop));
     } else {
-      deliver_(solve(std::get<RequestReplan>(*request)));
+      deliver_(solve(std::get<RequestReplan>(*request), stop));
     }
   }
 }
@@ -62,14 +67,18 @@ Event SolverThread::solve(const RequestPlan& request, const std::stop_token& sto
   return answer;
 }
 
-Event SolverThread::solve(const RequestReplan& request) const {
+Event SolverThread::solve(const RequestReplan& request, const std::stop_token& stop) const {
   const auto job = jobs_.find(request.job);
   if (job == jobs_.end()) {
     return ReplanSolved{request.job, request.request,
                         fail(ErrorCode::kNotFound, "no job \"{}\"", request.job), 0};
   }
   const auto start = Clock::now();
-  auto proposal = solver::micro_replan(*job->second, request.problem);
+  solver::ReplanLimits limits;
+  limits.evaluations = std::numeric_limits<std::uint64_t>::max();
+  limits.out_of_time = [start] { return seconds_since(start) >= kReplanTimeS; };
+  limits.stop = stop;
+  auto proposal = solver::micro_replan(*job->second, request.problem, limits);
   return ReplanSolved{request.job, request.request, std::move(proposal), seconds_since(start)};
 }
 

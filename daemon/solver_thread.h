@@ -11,8 +11,8 @@
 
 namespace tapas::daemon {
 
-/// Solves off the core thread, one request after the other. Its destructor asks a running solve to
-/// stop and waits for it.
+/// Solves off the core thread, one request after the other; a replan within a few hundredths of a
+/// second. Its destructor asks a running solve to stop and waits for it.
 class SolverThread {
  public:
   /// Receives PlanSolved and ReplanSolved; called on the solver thread.
@@ -29,7 +29,7 @@ class SolverThread {
 
  private:
   Event solve(const RequestPlan& request, const std::stop_token& stop) const;
-  Event solve(const RequestReplan& request) const;
+  Event solve(const RequestReplan& request, const std::stop_token& stop) const;
   void run(const std::stop_token& stop);
 
   const JobMap jobs_;

@@ -1,6 +1,6 @@
 #include "daemon/control/format.h"
 
-#include "solver/model/io/load.h"
+#include "solver/model/io/proposal_json.h"
 
 #include <fmt/format.h>
 
@@ -119,19 +119,9 @@ json::Value events_json(const std::vector<StoredEvent>& events, std::int64_t aft
 
 json::Value proposal_json(const solver::Proposal& proposal, const solver::Job& job,
                           const std::string& message) {
-  return {{"schema", "tapas.proposal/1"},
-          {"improves", proposal.improves},
-          {"reason", proposal.reason},
-          {"step_before_s", proposal.step_before_s},
-          {"step_after_s", proposal.step_after_s},
-          {"lower_bound_s", proposal.lower_bound_s},
-          {"switch_s", proposal.switch_s},
-          {"net_gain_s", proposal.net_gain_s},
-          {"plans_evaluated", proposal.plans_evaluated},
-          {"stages_touched", proposal.stages_touched},
-          {"moves", solver::moves_to_json(proposal.moves, job)},
-          {"plan", solver::plan_to_json(proposal.plan, job)},
-          {"message", message}};
+  json::Value out = solver::proposal_to_json(proposal, job);
+  out["message"] = message;
+  return out;
 }
 
 json::Value error_json(ErrorCode code, const std::string& message) {

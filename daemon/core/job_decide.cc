@@ -19,6 +19,20 @@ double bytes_of(const std::vector<solver::LayerMove>& moves) {
   return bytes;
 }
 
+/// Goes on with a sentence about the proposal: what came first, and how far the bound is.
+std::string how_good(const solver::Proposal& proposal) {
+  std::string text;
+  if (!proposal.tried.empty()) {
+    text += fmt::format("; the first answer ({}) had {:.3f} s", proposal.tried.front().what,
+                        proposal.tried.front().step_s);
+  }
+  if (proposal.lower_bound_s > 0) {
+    text += fmt::format("; no plan is below {:.3f} s, the gap is {:.1f} %", proposal.lower_bound_s,
+                        100 * (proposal.step_after_s / proposal.lower_bound_s - 1));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::set<std::string> JobLoop::blamed_nodes() const {
@@ -53,11 +67,12 @@ void JobLoop::ask(LoopContext& context, Ask ask) {
     age_s = std::max(age_s, job_time_s_ - since);
   }
   const std::uint64_t request = ++context.last_request;
-  context.out.add(
-      RequestReplan{job_->name,
-                    request,
-                    {*active_, cluster_state(context),
-                     expected_rest_s(context.config.episode_prior_s, age_s), calibration_}});
+  solver::ReplanRequest problem;
+  problem.current = *active_;
+  problem.state = cluster_state(context);
+  problem.expected_episode_s = expected_rest_s(context.config.episode_prior_s, age_s);
+  problem.calibration = calibration_;
+  context.out.add(RequestReplan{job_->name, request, std::move(problem)});
   asks_[request] = std::move(ask);
 }
 
@@ -147,6 +162,9 @@ std::vector<Evidence> JobLoop::proposal_evidence(const LoopContext& context, con
     put(evidence, "lower_bound_s", proposal.lower_bound_s);
     if (proposal.lower_bound_s > 0) {
       put(evidence, "after_over_bound_ratio", proposal.step_after_s / proposal.lower_bound_s);
+    }
+    if (!proposal.tried.empty()) {
+      put(evidence, "first_step_s", proposal.tried.front().step_s);
     }
     put(evidence, "net_gain_s", proposal.net_gain_s);
     put(evidence, "switch_cost_s", proposal.switch_s);
@@ -241,9 +259,9 @@ void JobLoop::decide(LoopContext& context, const Ask& ask, const ReplanSolved& s
                                                                   : "operator " + ask.who;
   context.out.event(job_->name, "replan_proposed", "",
                     fmt::format("new plan in {:.1f} ms: {} layers to move, {:.3f} s instead of "
-                                "{:.3f} s a step",
+                                "{:.3f} s a step{}",
                                 solved.solve_s * 1e3, proposal.moves.size(), proposal.step_after_s,
-                                proposal.step_before_s),
+                                proposal.step_before_s, how_good(proposal)),
                     {{"solve_s", solved.solve_s},
                      {"step_before_s", proposal.step_before_s},
                      {"step_after_s", proposal.step_after_s}});

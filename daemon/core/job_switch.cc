@@ -1,5 +1,6 @@
 #include "daemon/core/job_loop.h"
 #include "solver/check/check_plan.h"
+#include "solver/check/check_switch.h"
 #include "solver/cost/predict.h"
 
 #include <fmt/format.h>
@@ -77,6 +78,10 @@ std::string JobLoop::obstacle(const LoopContext& context, const solver::Plan& pl
 std::string JobLoop::defect(const LoopContext& context, const solver::Plan& plan) const {
   if (const auto valid = solver::check_plan(*job_, plan); !valid) {
     return valid.error().message;
+  }
+  if (const auto violations = solver::switch_violations(*job_, *active_, plan);
+      !violations.empty()) {
+    return fmt::format("the running job cannot switch to it: {}", fmt::join(violations, "; "));
   }
   const std::set<std::string> before = roles_.nodes();
   for (const std::string& node : nodes_of(*job_, plan)) {

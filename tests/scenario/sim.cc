@@ -1,6 +1,7 @@
 #include "tests/scenario/sim.h"
 
 #include "solver/check/check_plan.h"
+#include "solver/check/check_switch.h"
 #include "solver/cost/predict.h"
 #include "solver/replan/micro_replan.h"
 #include "solver/search/solve.h"
@@ -148,7 +149,8 @@ void Sim::crash_core() {
 }
 
 void Sim::tell_core(const Event& event) {
-  const Epoch before = core_->plan(job_->name) ? core_->plan(job_->name)->epoch : Epoch{};
+  const auto old = core_->plan(job_->name);
+  const Epoch before = old ? old->epoch : Epoch{};
   for (Action& action : core_->apply(event, clock())) {
     carry_out(std::move(action));
   }
@@ -163,6 +165,11 @@ void Sim::tell_core(const Event& event) {
     }
     if (const auto ok = solver::check_plan(*job_, *plan); !ok) {
       broken("an invalid plan became active: " + ok.error().message);
+    }
+    if (old) {
+      for (const std::string& violation : solver::switch_violations(*job_, *old, *plan)) {
+        broken("a switch that the running job could not make: " + violation);
+      }
     }
   }
 }
@@ -198,8 +205,11 @@ void Sim::carry_out(Action action) {
 }
 
 void Sim::solve(const RequestReplan& request) {
-  tell_core(ReplanSolved{job_->name, request.request, solver::micro_replan(*job_, request.problem),
-                         0.01});
+  // By evaluations, as the outcome must not depend on a clock; few, as there are many seeds.
+  solver::ReplanLimits limits;
+  limits.evaluations = 500;
+  tell_core(ReplanSolved{job_->name, request.request,
+                         solver::micro_replan(*job_, request.problem, limits), 0.01});
 }
 
 void Sim::write(StoreWrite write) {

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <string>
+#include <utility>
 
 namespace tapas::daemon {
 namespace {
@@ -13,8 +16,11 @@ namespace {
 /// A core whose job has a plan, with helpers to look at what it wants done.
 class Bench {
  public:
-  explicit Bench(bool with_plan = true) {
+  explicit Bench(bool with_plan = true, const std::function<void(solver::Job&)>& change = {}) {
     solver::Job small = solver::testing::small_job(6, 4, 2, 16);
+    if (change) {
+      change(small);
+    }
     job = std::make_shared<const solver::Job>(small);
     plan = solver::testing::simple_plan(*job, {0, 4}, 2, 2);
     core = std::make_unique<Core>(CoreConfig{}, std::vector{job}, Restored{Term(3), {}, {}});
@@ -304,6 +310,34 @@ TEST(Core, AnotherDeviceInASlotIsNoticed) {
   hello.jobs[0].ranks[0].device_uuid = "bb";
   bench.apply(hello);
   EXPECT_TRUE(says_so());
+}
+
+TEST(Core, APlanThatTheRunningJobCannotSwitchToIsRefused) {
+  for (const bool may_move : {true, false}) {
+    Bench bench(true, [&](solver::Job& job) { job.capabilities.placement = may_move; });
+    bench.apply(OperatorCommand{5, "uid 0 (root)", Replan{"small", true}});
+    std::uint64_t request = 0;
+    for (const Action& action : bench.actions) {
+      if (const auto* ask = std::get_if<RequestReplan>(&action)) {
+        request = ask->request;
+      }
+    }
+    solver::Proposal proposal;
+    proposal.improves = true;
+    proposal.reason = "better";
+    proposal.plan = bench.plan;
+    std::swap(proposal.plan.placement[0][0], proposal.plan.placement[1][1]);
+    bench.apply(ReplanSolved{"small", request, proposal, 0.01});
+    std::string answer;
+    for (const Action& action : bench.actions) {
+      if (const auto* reply = std::get_if<OperatorReply>(&action)) {
+        EXPECT_EQ(reply->request, 5U);
+        answer = reply->outcome.value_or("an error");
+      }
+    }
+    EXPECT_EQ(answer == "better", may_move) << answer;
+    EXPECT_EQ(answer.find("cannot switch to it") != std::string::npos, !may_move) << answer;
+  }
 }
 
 TEST(Core, SameEventsGiveTheSameActions) {

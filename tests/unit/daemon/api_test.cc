@@ -171,11 +171,18 @@ TEST(OperatorApi, ShowsAProposalWithItsPlan) {
   proposal->improves = true;
   proposal->plan = *tiny_plan(5);
   proposal->stages_touched = {0, 1};
+  proposal->tried = {{"pair", 1.5, 20}, {"nodes", 1.25, 300}};
+  proposal->stopped = "time is up";
   harness.api().complete({harness.commands[0].request, std::string("would help"), proposal});
   const json::Value body = harness.body(harness.wait());
   EXPECT_EQ(body["schema"], "tapas.proposal/1");
   EXPECT_EQ(body["plan"], solver::plan_to_json(proposal->plan, tiny_job()));
   EXPECT_EQ(body["message"], "would help");
+  ASSERT_EQ(body["tried"].size(), 2U);
+  EXPECT_EQ(body["tried"][1]["what"], "nodes");
+  EXPECT_EQ(body["tried"][1]["step_s"], 1.25);
+  EXPECT_EQ(body["tried"][1]["evaluations"], 300);
+  EXPECT_EQ(body["stopped"], "time is up");
 }
 
 TEST(OperatorApi, RefusesBadBodiesWithoutACommand) {
