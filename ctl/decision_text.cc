@@ -112,7 +112,10 @@ std::string decision_text(const json::Value& decision) {
   loop += cause_line(evidence, shown);
   loop += loop_line(evidence, shown, "detection",
                     {{"detect_steps", " steps"}, {"detect_s", " of job time"}});
-  loop += loop_line(evidence, shown, "solve", {{"solve_s", ""}});
+  loop += loop_line(evidence, shown, "solve",
+                    {{"solve_s", ""},
+                     {"plans_evaluated", " evaluations"},
+                     {"first_step_s", " a step by the first answer"}});
   // Only a decision that led to a switch has something to verify.
   const bool switched = evidence.contains("verify");
   loop +=

@@ -221,7 +221,7 @@ It goes on running. To play with it:
    export TAPAS_SOCKET=$dir/tapasd.sock PATH=$bin:\$PATH
    tapasctl status
    tapasctl events --follow
-   echo 'heal $slow_node' > $dir/twin.in          # also: slow NODE FACTOR, kill-agent NODE, start-agent NODE
+   echo 'heal $slow_node' > $dir/twin.in          # also: slow NODE FACTOR, link NODE send FACTOR, kill-agent NODE
    tapasctl plan diff 1 2 --job-file $job
 To stop it:
    kill $twin_pid $daemon_pid && rm -r $dir

@@ -33,6 +33,7 @@ int run(int argc, char** argv) {
   tapas::ctl::add_events(app, context);
   tapas::ctl::add_plan(app, context);
   tapas::ctl::add_replan(app, context);
+  tapas::ctl::add_whatif(app, context);
   tapas::ctl::add_node(app, context);
   tapas::ctl::add_auto(app, context);
   tapas::ctl::add_solve(app, context);

@@ -58,12 +58,21 @@ std::string join(const std::vector<std::uint32_t>& numbers) {
   return fmt::format("{}", fmt::join(numbers, ", "));
 }
 
-std::uint32_t recomputed(const PlanView& plan, std::uint32_t first, std::uint32_t last) {
+std::uint32_t recomputed(const std::vector<bool>& checkpoint, std::uint32_t first,
+                         std::uint32_t last) {
   std::uint32_t count = 0;
-  for (std::uint32_t layer = first; layer < last && layer < plan.checkpoint.size(); ++layer) {
-    count += plan.checkpoint[layer] ? 1 : 0;
+  for (std::uint32_t layer = first; layer < last && layer < checkpoint.size(); ++layer) {
+    count += checkpoint[layer] ? 1 : 0;
   }
   return count;
+}
+
+std::vector<bool> flags_of(const json::Value& array) {
+  std::vector<bool> flags;
+  for (const json::Value& flag : array) {
+    flags.push_back(flag.is_boolean() && flag.get<bool>());
+  }
+  return flags;
 }
 
 /// Gathers what differs; the same difference in many replicas or layers is one change.
@@ -173,15 +182,14 @@ Result<PlanView> plan_view(const json::Value& plan) {
       std::clamp<std::uint64_t>(count_at(plan, "interleave"), 1, kMostChunks));
   view.micro_batch_size = static_cast<std::uint32_t>(count_at(plan, "micro_batch_size"));
   view.tp_width = numbers_of(array_at(plan, "tp_width"));
-  for (const json::Value& flag : array_at(plan, "checkpoint")) {
-    view.checkpoint.push_back(flag.is_boolean() && flag.get<bool>());
-  }
   view.sp_width = static_cast<std::uint32_t>(count_at(plan, "sp_width"));
   view.microbatches = numbers_of(array_at(plan, "microbatches"));
 
   const auto layers = static_cast<std::uint32_t>(view.tp_width.size());
   const auto common_cuts = numbers_of(array_at(plan, "pp_splits"));
   const json::Value& own_cuts = array_at(plan, "replica_splits");
+  const std::vector<bool> common_flags = flags_of(array_at(plan, "checkpoint"));
+  const json::Value& own_flags = array_at(plan, "replica_checkpoint");
   const json::Value& placement = array_at(plan, "placement");
   for (std::size_t replica = 0; replica < placement.size(); ++replica) {
     auto cuts =
@@ -198,6 +206,8 @@ Result<PlanView> plan_view(const json::Value& plan) {
                         row.is_array() && group < row.size() ? place_of(row[group]) : "?"});
     }
     view.replicas.push_back(std::move(stages));
+    const bool own = replica < own_flags.size() && !own_flags[replica].empty();
+    view.checkpoint.push_back(own ? flags_of(own_flags[replica]) : common_flags);
   }
 
   const json::Value& predicted = object_at(plan, "predicted");
@@ -249,7 +259,7 @@ std::string plan_text(const PlanView& plan, const std::vector<double>& memory_ca
       const PlanView::Stage& stage = stages[s];
       layers += (layers.empty() ? "" : ",") + stage.layers();
       count += std::max(stage.last_layer, stage.first_layer) - stage.first_layer;
-      again += recomputed(plan, stage.first_layer, stage.last_layer);
+      again += recomputed(plan.checkpoint.front(), stage.first_layer, stage.last_layer);
     }
     const PlanView::Stage& first = stages[g];
     const double unknown = std::numeric_limits<double>::quiet_NaN();
@@ -268,6 +278,16 @@ std::string plan_text(const PlanView& plan, const std::vector<double>& memory_ca
   for (std::size_t r = 1; r < plan.replicas.size(); ++r) {
     if (const auto cuts = cuts_of(plan.replicas[r]); cuts != common) {
       out += fmt::format("replica {} has its own cuts: {}\n", r, join(cuts));
+    }
+    if (plan.checkpoint[r] != plan.checkpoint.front()) {
+      std::vector<std::uint32_t> layers;
+      for (std::uint32_t l = 0; l < plan.checkpoint[r].size(); ++l) {
+        if (plan.checkpoint[r][l]) {
+          layers.push_back(l);
+        }
+      }
+      out += fmt::format("replica {} recomputes its own layers: {}\n", r,
+                         layers.empty() ? "none" : number_ranges(layers));
     }
   }
   if (!plan.microbatches.empty() &&
@@ -292,9 +312,23 @@ std::vector<PlanChange> plan_changes(const PlanView& before, const PlanView& aft
     changes.note("tp_width", fmt::to_string(before.tp_width[i]), fmt::to_string(after.tp_width[i]),
                  {"layer", i, ""});
   }
-  for (std::uint32_t i = 0; i < both(before.checkpoint, after.checkpoint); ++i) {
-    changes.note("recompute", before.checkpoint[i] ? "yes" : "no",
-                 after.checkpoint[i] ? "yes" : "no", {"layer", i, ""});
+  for (std::uint32_t r = 0; r < both(before.checkpoint, after.checkpoint); ++r) {
+    const std::vector<bool>& old_flags = before.checkpoint[r];
+    const std::vector<bool>& new_flags = after.checkpoint[r];
+    for (const bool added : {true, false}) {
+      std::vector<std::uint32_t> layers;
+      for (std::uint32_t l = 0; l < both(old_flags, new_flags); ++l) {
+        if (new_flags[l] == added && old_flags[l] != added) {
+          layers.push_back(l);
+        }
+      }
+      if (!layers.empty()) {
+        changes.note(
+            "recompute", added ? "no" : "yes", added ? "yes" : "no",
+            {"replica", r,
+             fmt::format(" layer{} {}", layers.size() == 1 ? "" : "s", number_ranges(layers))});
+      }
+    }
   }
   for (std::uint32_t r = 0; r < both(before.microbatches, after.microbatches); ++r) {
     changes.note("microbatches", fmt::to_string(before.microbatches[r]),

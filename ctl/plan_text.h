@@ -25,10 +25,10 @@ struct PlanView {
   std::uint64_t epoch = 0;
   std::uint64_t parent = 0;
   std::string schedule;
-  std::uint32_t interleave = 1;         ///< stages of each device group
-  std::uint32_t micro_batch_size = 0;   ///< 0 = the job's
-  std::vector<std::uint32_t> tp_width;  ///< per layer
-  std::vector<bool> checkpoint;         ///< per layer
+  std::uint32_t interleave = 1;               ///< stages of each device group
+  std::uint32_t micro_batch_size = 0;         ///< 0 = the job's
+  std::vector<std::uint32_t> tp_width;        ///< per layer
+  std::vector<std::vector<bool>> checkpoint;  ///< [replica][layer]
   std::uint32_t sp_width = 1;
   std::vector<std::uint32_t> microbatches;
   std::vector<std::vector<Stage>> replicas;  ///< [replica][stage]

@@ -12,6 +12,7 @@ void add_plan(CLI::App& app, Context& context);
 /// Below the verb `plan`.
 void add_plan_explain(CLI::App& plan, Context& context);
 void add_replan(CLI::App& app, Context& context);
+void add_whatif(CLI::App& app, Context& context);
 void add_explain(CLI::App& app, Context& context);
 void add_events(CLI::App& app, Context& context);
 void add_node(CLI::App& app, Context& context);

@@ -1,5 +1,5 @@
 #include "ctl/fields.h"
-#include "ctl/plan_text.h"
+#include "ctl/proposal_text.h"
 #include "ctl/table.h"
 #include "ctl/verbs.h"
 
@@ -19,22 +19,6 @@ struct ReplanOptions {
   bool dry_run = false;
   bool yes = false;
 };
-
-std::string proposal_text(const json::Value& proposal) {
-  std::string out = printable(text_at(proposal, "reason", "no reason given")) + "\n";
-  if (!flag_at(proposal, "improves")) {
-    return out;
-  }
-  const double before = number_at(proposal, "step_before_s");
-  const double after = number_at(proposal, "step_after_s");
-  out += fmt::format("\nstep time   {} now, {} after ({} less), bound {}\n", format_seconds(before),
-                     format_seconds(after), format_percent(1 - after / before),
-                     format_seconds(number_at(proposal, "lower_bound_s")));
-  out += fmt::format("switch      {} of pause; net gain {} over the expected episode\n\n",
-                     format_seconds(number_at(proposal, "switch_s")),
-                     format_seconds(number_at(proposal, "net_gain_s")));
-  return out + moves_text(array_at(proposal, "moves"));
-}
 
 bool confirmed() {
   std::fputs("Switch the job to this plan? [y/N] ", stderr);

@@ -52,6 +52,20 @@ expect 1 'GB' solve "$dir/small.json"
 expect 0 'microbatches' plan diff "$dir/plan.json" \
   <(jq '.microbatches[0] += 1 | .microbatches[1] -= 1' "$dir/plan.json") \
   --job-file "$examples/gpt-tiny-4x2.json"
+tiny=$examples/gpt-tiny-4x2.json
+expect 0 'net gain' whatif "$tiny" --plan "$dir/plan.json" --slow node-1=3 --episode 100000
+expect 0 'solving the healthy job first' whatif "$tiny" --slow node-1:1=3 --ms 5
+expect 0 '"tapas.proposal/1"' whatif "$tiny" --plan "$dir/plan.json" --send node-2=4 -o json
+expect 0 'FULL REPLAN' whatif --full --slow node-0=4 --episode 100000 "$tiny" --plan "$dir/plan.json"
+expect 0 '"improves": false' whatif "$tiny" --plan "$dir/plan.json" -o json
+expect 5 'did you mean node-1?' whatif "$tiny" --plan "$dir/plan.json" --slow node1=2
+expect 5 'did you mean node-2?' whatif "$tiny" --plan "$dir/plan.json" --path node-1,nod-2=2
+expect 1 'NAME=FACTOR' whatif "$tiny" --plan "$dir/plan.json" --receive node-1=fast
+expect 2 '--ms' whatif "$tiny" --ms 5 --evaluations 5
+expect 0 'Examples:' whatif --help
+expect 0 'written to' whatif "$tiny" --plan "$dir/plan.json" --slow node-1=3 --episode 100000 \
+  --out "$dir/new.json"
+expect 0 'is a valid plan' plan check "$dir/new.json" --job "$tiny"
 expect 0 'key pair' key new server --dir "$dir"
 expect 4 'exists already' key new server --dir "$dir"
 expect 0 'share of the step' plan explain "$dir/plan.json" --job "$examples/gpt-tiny-4x2.json"

@@ -23,6 +23,8 @@ TEST(DecisionText, ShowsLevelsAgainstTheBoundAndTheLoopsTimes) {
                                   {"detect_steps", 3},
                                   {"detect_s", 75.0},
                                   {"solve_s", 0.004},
+                                  {"plans_evaluated", 350},
+                                  {"first_step_s", 21.0},
                                   {"switch_s", 3.5},
                                   {"layers_moved", 2},
                                   {"bytes_moved", 51.2e9},
@@ -40,7 +42,7 @@ TEST(DecisionText, ShowsLevelsAgainstTheBoundAndTheLoopsTimes) {
             "\n"
             "cause       n37, 1.60 times as slow\n"
             "detection   3 steps, 75.00 s of job time\n"
-            "solve       4.0 ms\n"
+            "solve       4.0 ms, 350 evaluations, 21.00 s a step by the first answer\n"
             "switch      3.50 s of job time, 2 layers, 51.2 GB\n"
             "verify      kept\n"
             "numbers     ranks_compared 128\n");

@@ -67,12 +67,29 @@ TEST(PlanText, NamesReplicasThatAreCutDifferently) {
   EXPECT_NE(plan_text(view).find("replica 1 has its own cuts: 0, 4"), std::string::npos);
 }
 
+TEST(PlanText, NamesReplicasThatRecomputeDifferently) {
+  const PlanView before = view_of(small_plan());
+  json::Value plan = small_plan();
+  plan["replica_checkpoint"] =
+      json::Value::array({json::Value::array(), {false, false, true, true, true, false}});
+  const PlanView view = view_of(plan);
+  EXPECT_NE(plan_text(view).find("replica 1 recomputes its own layers: 2-4"), std::string::npos);
+  EXPECT_EQ(plan_text(before).find("recomputes its own"), std::string::npos);
+  const auto changes = plan_changes(before, view);
+  ASSERT_EQ(changes.size(), 2U);
+  EXPECT_EQ(changes[0].where, "replica 1 layers 2-3");
+  EXPECT_EQ(changes[0].after, "yes");
+  EXPECT_EQ(changes[1].where, "replica 1 layer 0");
+  EXPECT_EQ(changes[1].after, "no");
+}
+
 TEST(PlanText, SurvivesAnswersWithMissingOrWrongFields) {
   json::Value plan = small_plan();
   plan["placement"] = {7, "x"};
   plan["tp_width"] = "wide";
   plan["predicted"] = json::Value();
   plan["microbatches"] = {-1, 1e300};
+  plan["replica_checkpoint"] = {7, {"x"}};
   EXPECT_FALSE(plan_text(view_of(plan), {1}).empty());
   EXPECT_FALSE(plan_text(view_of({{"schema", "tapas.plan/1"}})).empty());
   EXPECT_FALSE(plan_view({{"schema", "tapas.plan/2"}}).has_value());
@@ -97,9 +114,12 @@ TEST(PlanChanges, ListWhatTheRuntimeWouldNotice) {
     lines.push_back(change.what + " " + change.where + " " + change.before + " " + change.after);
   }
   const std::vector<std::string> expected{
-      "recompute layer 5 no yes",         "microbatches replica 0 8 9",
-      "microbatches replica 1 8 7",       "placement replica 0 stage 1 n1[0-1] n9[0-1]",
-      "layers replica 1 stage 0 0-2 0-3", "layers replica 1 stage 1 3-5 4-5",
+      "recompute replicas 0-1 layer 5 no yes",
+      "microbatches replica 0 8 9",
+      "microbatches replica 1 8 7",
+      "placement replica 0 stage 1 n1[0-1] n9[0-1]",
+      "layers replica 1 stage 0 0-2 0-3",
+      "layers replica 1 stage 1 3-5 4-5",
   };
   EXPECT_EQ(lines, expected);
 }
@@ -111,7 +131,7 @@ TEST(PlanChanges, SayOnceWhatHappensInManyPlaces) {
   after["checkpoint"] = {true, true, true, true, true, false};
   const auto changes = plan_changes(view_of(before), view_of(after));
   ASSERT_EQ(changes.size(), 3U);
-  EXPECT_EQ(changes[0].where, "layers 1-3");
+  EXPECT_EQ(changes[0].where, "replicas 0-1 layers 1-3");
   EXPECT_EQ(changes[1].where, "replicas 0-1 stage 0");
   EXPECT_EQ(changes[2].where, "replicas 0-1 stage 1");
 }
