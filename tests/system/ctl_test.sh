@@ -53,7 +53,7 @@ expect 0 'microbatches' plan diff "$dir/plan.json" \
   <(jq '.microbatches[0] += 1 | .microbatches[1] -= 1' "$dir/plan.json") \
   --job-file "$examples/gpt-tiny-4x2.json"
 tiny=$examples/gpt-tiny-4x2.json
-expect 0 'net gain' whatif "$tiny" --plan "$dir/plan.json" --slow node-1=3 --episode 100000
+expect 0 'TRIED' whatif "$tiny" --plan "$dir/plan.json" --slow node-1=3 --episode 100000
 expect 0 'solving the healthy job first' whatif "$tiny" --slow node-1:1=3 --ms 5
 expect 0 '"tapas.proposal/1"' whatif "$tiny" --plan "$dir/plan.json" --send node-2=4 -o json
 expect 0 'FULL REPLAN' whatif --full --slow node-0=4 --episode 100000 "$tiny" --plan "$dir/plan.json"
