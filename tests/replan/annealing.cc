@@ -103,7 +103,7 @@ class Layout {
       const LayerRange range{row.cuts[s], s + 1 < stages ? row.cuts[s + 1] : parts_.layers()};
       const Parts::Stage at = parts_.stage(row.units[s], r, range,
                                            in_flight(Schedule::k1f1b, stages, s, row.microbatches));
-      if (!at.fits) {
+      if (!at.fits || !parts_.can_receive(row.units[s], r, range)) {
         return false;
       }
       pipeline_.forward_s.push_back(at.forward_s);

@@ -111,6 +111,17 @@ class Search {
         }
       }
     }
+    can_receive_.resize(replicas_ * units_ * (layers_ + 1) * (layers_ + 1));
+    for (std::uint32_t r = 0; r < replicas_; ++r) {
+      for (std::uint32_t u = 0; u < units_; ++u) {
+        for (std::uint32_t i = 0; i < layers_; ++i) {
+          for (std::uint32_t e = i + 1; e <= layers_; ++e) {
+            can_receive_[((r * units_ + u) * (layers_ + 1) + i) * (layers_ + 1) + e] =
+                parts_.can_receive(u, r, {i, e});
+          }
+        }
+      }
+    }
     delay_.resize(units_ * units_ * (layers_ + 1));
     for (std::uint32_t u = 0; u < units_; ++u) {
       for (std::uint32_t v = 0; v < units_; ++v) {
@@ -207,10 +218,11 @@ class Search {
            job_.cluster.device_type_of(parts_.units()[u].node).collective_library ==
                job_.cluster.device_type_of(parts_.units()[at].node).collective_library;
   }
-  [[nodiscard]] bool may_hold(std::uint32_t r, std::uint32_t s, std::uint32_t i,
+  [[nodiscard]] bool may_hold(std::uint32_t u, std::uint32_t r, std::uint32_t s, std::uint32_t i,
                               std::uint32_t e) const {
     const LayerRange now = stage_layers(request_.current, r, s, layers_);
-    return !parts_.units()[parts_.unit_at(r, s)].pinned || (now.first == i && now.last == e);
+    return can_receive_[((r * units_ + u) * (layers_ + 1) + i) * (layers_ + 1) + e] &&
+           (!parts_.units()[parts_.unit_at(r, s)].pinned || (now.first == i && now.last == e));
   }
 
   /// The longest step that is still looked for after a switch with this transfer.
@@ -327,13 +339,13 @@ class Search {
       for (std::uint32_t i = 0; i <= layers_; ++i) {
         rest_[s][i] = kInfinity;
         for (std::uint32_t e = i + 1; e <= layers_; ++e) {
-          if (rest_[s + 1][e] >= rest_[s][i] || !may_hold(r, s, i, e)) {
+          if (rest_[s + 1][e] >= rest_[s][i]) {
             continue;
           }
           double least = kInfinity;
           for (std::uint32_t u = 0; u < units_; ++u) {
             const Parts::Stage& at = stage(r, u, s, m, i, e);
-            if (at.fits && may_stand(u, r, s)) {
+            if (at.fits && may_stand(u, r, s) && may_hold(u, r, s, i, e)) {
               least = std::min(least, at.total_s());
             }
           }
@@ -387,7 +399,7 @@ class Search {
           continue;
         }
         const Parts::Stage& at = stage(row_, u, s, least_, first, e);
-        if (!at.fits || !may_hold(row_, s, first, e)) {
+        if (!at.fits || !may_hold(u, row_, s, first, e)) {
           continue;
         }
         const double sync = best_tail_[u].sync_s(at.params);
@@ -684,6 +696,7 @@ class Search {
   double ceiling_s_ = kInfinity;  ///< per useful step, of the plans looked for
   std::size_t drained_ = 0;       ///< nodes in use in the plans looked for
   std::vector<Parts::Stage> stage_;
+  std::vector<bool> can_receive_;  ///< [replica][unit][first layer][end]
   std::vector<Parts::Delay> delay_;
   std::vector<double> least_tail_;   ///< [layer]
   double least_hop_ = 0;             ///< both ways

@@ -144,6 +144,22 @@ Parts::Stage Parts::stage(std::uint32_t unit, std::uint32_t replica, LayerRange 
   return stage;
 }
 
+bool Parts::can_receive(std::uint32_t unit, std::uint32_t replica, LayerRange range) const {
+  const Unit& u = units_[unit];
+  const LayerTable& table = *tables_[u.type];
+  const double optimizer = job_.optimizer_bytes_per_param / (job_.zero_stage > 0 ? replicas_ : 1);
+  const LayerRange& had = held_[unit];
+  const LayerRange both{std::max(range.first, had.first), std::min(range.last, had.last)};
+  const double kept = both.first < both.last ? table.sum(both).params : 0;
+  double bytes = (table.sum(range).params - kept) * (job_.bytes_per_param + optimizer);
+  if (u.home != kNone) {
+    bytes +=
+        table.sum(had).params * (job_.bytes_per_param + job_.gradient_bytes_per_param + optimizer);
+    bytes += job_.zero_stage > 0 && u.home / stages_ != replica ? kept * optimizer : 0;
+  }
+  return bytes <= rules_[u.type].capacity_bytes;
+}
+
 Parts::Delay Parts::delay(std::uint32_t unit, std::uint32_t next, std::uint32_t layer) {
   const LayerTable& table = *tables_[units_[unit].type];
   const double bytes = table.cut_bytes(layer);

@@ -55,6 +55,8 @@ class Parts {
   /// fits, or what the replica recomputes now where the runtime cannot change that.
   [[nodiscard]] Stage stage(std::uint32_t unit, std::uint32_t replica, LayerRange range,
                             std::uint32_t held);
+  /// Whether the unit has room for these layers beside what it holds until the switch is decided.
+  [[nodiscard]] bool can_receive(std::uint32_t unit, std::uint32_t replica, LayerRange range) const;
   /// Between consecutive stages, the cut before `layer`.
   [[nodiscard]] Delay delay(std::uint32_t unit, std::uint32_t next, std::uint32_t layer);
   /// Of a stage's ring over these units, one per replica, as one of them sees it.
