@@ -24,7 +24,10 @@ namespace {
 /// What a method left open on the instances of one row of a table.
 class Gaps {
  public:
-  void add(double gap, double ms) {
+  void add(const std::string& instance, double gap, double ms) {
+    if (gaps_.empty() || gap > *std::max_element(gaps_.begin(), gaps_.end())) {
+      worst_instance_ = instance;
+    }
     gaps_.push_back(gap);
     ms_.push_back(ms);
   }
@@ -42,11 +45,13 @@ class Gaps {
   [[nodiscard]] double worst() const {
     return 100 * std::max(0.0, *std::max_element(gaps_.begin(), gaps_.end()));
   }
+  [[nodiscard]] const std::string& worst_instance() const { return worst_instance_; }
   [[nodiscard]] double median_ms() const { return quantile(ms_, 0.5); }
   [[nodiscard]] double p99_ms() const { return quantile(ms_, 0.99); }
   [[nodiscard]] std::size_t count() const { return gaps_.size(); }
 
  private:
+  std::string worst_instance_;
   std::vector<double> gaps_;
   std::vector<double> ms_;
 };
@@ -75,9 +80,9 @@ bool keeps_rules(const Instance& instance, const std::string& method, const Plan
 }
 
 void print_small_row(const std::string& family, const std::string& method, const Gaps& gaps) {
-  fmt::print("| {} | {} | {} | {:.1f} | {:.1f} | {:.4f} | {:.2f} | {:.2f} |\n", family,
+  fmt::print("| {} | {} | {} | {:.1f} | {:.1f} | {:.4f} | {:.2f} ({}) | {:.2f} |\n", family,
              gaps.count(), method, gaps.share_within(kOptimal), gaps.share_within(1e-3),
-             gaps.mean(), gaps.worst(), gaps.median_ms());
+             gaps.mean(), gaps.worst(), gaps.worst_instance(), gaps.median_ms());
 }
 
 /// Small instances against their proven optimum.
@@ -135,7 +140,7 @@ void small(const Options& options) {
         continue;
       }
       for (const auto& [method, value, ms] : answers) {
-        row(method).add(gap_to(value, exact.value), ms);
+        row(method).add(instance.name, gap_to(value, exact.value), ms);
       }
     }
     for (const auto& [method, gaps] : rows) {
@@ -210,15 +215,16 @@ void large(const Options& options, std::uint32_t replicas, double factor, double
           if (!rows.contains(a.method)) {
             order.push_back(a.method);
           }
-          rows[a.method].add(gap_to(a.value, best), a.ms);
+          rows[a.method].add(instance.name, gap_to(a.value, best), a.ms);
           over[a.method] += a.value.step_s / bound - 1;
         }
       }
       for (const std::string& method : order) {
         const Gaps& gaps = rows[method];
-        fmt::print("| E{} | {} | {} | {} | {:.3f} | {:.2f} | {:.2f} | {:.1f} |\n", event,
+        fmt::print("| E{} | {} | {} | {} | {:.3f} | {:.2f} ({}) | {:.2f} | {:.1f} |\n", event,
                    to_string(runtime), gaps.count(), method, gaps.mean(), gaps.worst(),
-                   gaps.p99_ms(), 100 * over[method] / static_cast<double>(gaps.count()));
+                   gaps.worst_instance(), gaps.p99_ms(),
+                   100 * over[method] / static_cast<double>(gaps.count()));
       }
       std::fflush(stdout);
     }
