@@ -21,8 +21,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1e-9;
 constexpr std::size_t kMostStages = 8;
-// About ten seconds; the proof is given up.
-constexpr std::uint64_t kMostSteps = 30'000'000;
 constexpr double kRaise = 1.03;
 constexpr double kGiveUp = 1e3;
 // Bounds are compared with this slack, so that rounding prunes nothing.
@@ -48,7 +46,7 @@ struct Group {
 
 class Search {
  public:
-  Search(const Job& job, const ReplanRequest& request, const Plan& known)
+  Search(const Job& job, const ReplanRequest& request, const Plan& known, std::uint64_t effort)
       : job_(job),
         request_(request),
         parts_(job, request),
@@ -57,7 +55,8 @@ class Search {
         stages_(parts_.stages()),
         layers_(parts_.layers()),
         total_(job.total_microbatches()),
-        units_(static_cast<std::uint32_t>(parts_.units().size())) {
+        units_(static_cast<std::uint32_t>(parts_.units().size())),
+        effort_(effort) {
     TAPAS_CHECK(stages_ <= kMostStages && units_ <= 16 && !job.overlap_gradients,
                 "{} stages on {} nodes", stages_, units_);
     best_.plan = request.current;
@@ -372,7 +371,7 @@ class Search {
       finish(option, before.update);
       return;
     }
-    if (++steps_ > kMostSteps) {
+    if (++steps_ > effort_) {
       best_.proven = false;
       return;
     }
@@ -525,7 +524,7 @@ class Search {
       }
       return;
     }
-    if (++steps_ > kMostSteps) {
+    if (++steps_ > effort_) {
       best_.proven = false;
       return;
     }
@@ -691,6 +690,7 @@ class Search {
   std::uint32_t layers_;
   std::uint32_t total_;
   std::uint32_t units_;
+  std::uint64_t effort_;
   Exact best_;
   std::uint64_t steps_ = 0;
   double ceiling_s_ = kInfinity;  ///< per useful step, of the plans looked for
@@ -865,8 +865,9 @@ class Enumeration {
 
 }  // namespace
 
-Exact exact_optimum(const Job& job, const ReplanRequest& request, const Plan& known) {
-  return Search(job, request, known).run();
+Exact exact_optimum(const Job& job, const ReplanRequest& request, const Plan& known,
+                    std::uint64_t effort) {
+  return Search(job, request, known, effort).run();
 }
 
 Exact enumerate(const Job& job, const ReplanRequest& request) {

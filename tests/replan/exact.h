@@ -22,7 +22,9 @@ struct Exact {
 /// the plans with the fewest drained nodes the least time per useful step, as Judge values it.
 /// `known`: some plan that the request allows, the better the faster the proof. Requires whole
 /// nodes as positions and gradients that are reduced after the last backward.
-[[nodiscard]] Exact exact_optimum(const Job& job, const ReplanRequest& request, const Plan& known);
+/// Gives up after `effort` steps of the search; the default takes about ten seconds.
+[[nodiscard]] Exact exact_optimum(const Job& job, const ReplanRequest& request, const Plan& known,
+                                  std::uint64_t effort = 30'000'000);
 
 /// The same by plain enumeration, every plan valued whole: for a handful of nodes and layers.
 [[nodiscard]] Exact enumerate(const Job& job, const ReplanRequest& request);

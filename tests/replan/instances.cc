@@ -326,6 +326,8 @@ void slow_link(const Job& job, ClusterState& state, std::uint32_t node, double f
   }
 }
 
+constexpr double kSlowestNic = 0.25e9;  // bytes per second
+
 struct Faults {
   std::uint32_t least = 1;
   std::uint32_t most = 3;
@@ -339,7 +341,10 @@ void disturb(Instance& instance, const Faults& faults, std::uint32_t used, Draw&
   for (std::uint32_t k = draw.between(faults.least, faults.most); k > 0; --k) {
     const std::uint32_t node = draw.between(0U, used - 1);
     if (coin(draw, faults.links)) {
-      slow_link(job, state, node, one_of(draw, std::array{4.0, 10.0, 33.0}), draw);
+      // Not so slow that a step takes longer than the episode.
+      const double most = job.cluster.node_types[0].nic_bytes_per_s / kSlowestNic;
+      const double factor = one_of(draw, std::array{4.0, 10.0, 33.0});
+      slow_link(job, state, node, std::min(factor, std::max(most, 2.0)), draw);
     } else {
       slow_devices(job, state, NodeId(node), draw.between(1.05, 2.5), coin(draw, 0.5), draw);
     }
