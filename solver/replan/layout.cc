@@ -119,7 +119,9 @@ Layout::Layout(Problem& problem, double episode_s, double pause_s)
   for (const Unit& unit : problem.units()) {
     any_drained_ = any_drained_ || (unit.drained && unit.home != kNone);
   }
-  scale_s_ = exact().step_s;
+  if (const Worth now = exact(); now.possible()) {
+    scale_s_ = now.step_s;
+  }
   tails_changed_ = true;  // norms were in another scale
   refresh();
   mark();
@@ -165,6 +167,7 @@ void Layout::put(std::uint32_t replica, std::uint32_t stage, std::uint32_t unit)
   touch(problem_.unit(old).node);
   touch(problem_.unit(unit).node);
   row.unit[stage] = unit;
+  row.time[stage] = {};  // widths are the unit's own
   place_of_[unit] = place;
 }
 
@@ -183,6 +186,7 @@ void Layout::count(std::uint32_t replica, std::uint32_t microbatches) {
 
 void Layout::mark() {
   TAPAS_CHECK(stale_.empty(), "a layout is marked with {} replicas not timed", stale_.size());
+  refresh_rings();  // also where some replica does not fit
   for (std::size_t k = 0; k < saved_count_; ++k) {
     saved_at_[saved_[k].replica] = kNone;
   }
@@ -193,6 +197,7 @@ void Layout::mark() {
 
 Layout::Point Layout::point() {
   TAPAS_CHECK(stale_.empty(), "a layout is marked with {} replicas not timed", stale_.size());
+  refresh_rings();
   point_ = saved_count_;
   return {saved_count_, saved_rings_.size(), saved_leaving_.size()};
 }
@@ -230,6 +235,7 @@ void Layout::undo(Point to) {
     leaving_[saved_leaving_.back().first] = saved_leaving_.back().second;
   }
   touched_.clear();
+  unfinished_ = !fits();
   point_ = to.rows;
 }
 
@@ -388,31 +394,31 @@ void Layout::finish_row(std::uint32_t replica) {
   row.norm = norm_of(row, 0);
 }
 
+bool Layout::fits() const {
+  return std::all_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.fits; });
+}
+
 void Layout::refresh() {
-  bool fits = true;
   for (const std::uint32_t r : stale_) {
     time_row(r);
-    fits = fits && rows_[r].fits;
     is_stale_[r] = false;
   }
-  if (!fits) {
+  if (!fits()) {
+    unfinished_ = true;  // nothing else matters until the rows change again
     stale_.clear();
-    return;  // nothing else matters until the rows change again
+    return;
   }
   refresh_rings();
-  if (std::exchange(tails_changed_, false)) {
+  if (std::exchange(tails_changed_, false) || unfinished_) {
     for (std::uint32_t r = 0; r < rows_.size(); ++r) {
-      if (rows_[r].fits) {
-        finish_row(r);
-      }
+      finish_row(r);
     }
   } else {
     for (const std::uint32_t r : stale_) {
-      if (rows_[r].fits) {
-        finish_row(r);
-      }
+      finish_row(r);
     }
   }
+  unfinished_ = false;
   stale_.clear();
 }
 
@@ -541,26 +547,52 @@ Worth Layout::exact() {
 
 Worth Layout::settle() {
   Worth best = exact();
-  while (best.possible()) {
-    spread();
-    const std::vector<std::int32_t> moved = shift_;
-    const auto apply = [&](std::int32_t sign) {
-      for (std::uint32_t r = 0; r < rows_.size(); ++r) {
-        count(r, static_cast<std::uint32_t>(static_cast<std::int32_t>(rows_[r].microbatches) +
-                                            sign * moved[r]));
-      }
-      return exact();
-    };
-    if (std::all_of(moved.begin(), moved.end(), [](std::int32_t n) { return n == 0; })) {
-      break;
-    }
-    const Worth now = apply(1);
-    if (!better(now, best)) {
-      return apply(-1);
-    }
-    best = now;
+  if (!best.possible() || !shares_microbatches_) {
+    return best;
   }
-  return best;
+  Point kept = point();
+  const auto keep_if_better = [&](const Worth& now) {
+    const bool gains = better(now, best);
+    if (gains) {
+      best = now;
+      kept = point();
+    }
+    return gains;
+  };
+  for (bool gains = true; gains;) {
+    spread();
+    for (std::uint32_t r = 0; r < rows_.size(); ++r) {
+      count(r, rows_[r].microbatches + static_cast<std::uint32_t>(shift_[r]));
+    }
+    gains = keep_if_better(exact());
+  }
+  undo(kept);
+  // Replicas that just start to run steadily take one more in less than a period.
+  while (transfer_one()) {
+    keep_if_better(worth());
+  }
+  undo(kept);
+  return exact();
+}
+
+bool Layout::transfer_one() {
+  const std::uint32_t donor = slowest();
+  const double latest = rows_[donor].latest;
+  const std::uint32_t early = 2 * problem_.stages();
+  for (std::uint32_t r = 0; r < rows_.size() && rows_[donor].microbatches > 1; ++r) {
+    const bool steady = pipeline_.schedule == Schedule::k1f1b && rows_[r].microbatches >= early;
+    if (steady || !less(rows_[r].latest, latest)) {
+      continue;
+    }
+    const Point here = point();
+    count(donor, rows_[donor].microbatches - 1);
+    count(r, rows_[r].microbatches + 1);
+    if (exact().possible() && less(rows_[r].latest, latest)) {
+      return true;
+    }
+    undo(here);
+  }
+  return false;
 }
 
 std::uint32_t Layout::slowest() const {

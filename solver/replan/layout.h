@@ -131,10 +131,13 @@ class Layout {
   void find_arrivals(std::uint32_t replica);
   void finish_row(std::uint32_t replica);
   void refresh_rings();
+  [[nodiscard]] bool fits() const;
   void refresh();
   [[nodiscard]] double transfer_s();
   [[nodiscard]] double norm_of(const Row& row, double later_s) const;
   void spread();
+  /// A microbatch from the slowest replica to one that still ends earlier; timed exactly.
+  bool transfer_one();
   [[nodiscard]] Worth worth();
 
   Problem& problem_;
@@ -155,6 +158,7 @@ class Layout {
   std::vector<std::uint32_t> leaving_;  ///< [node]: rings that share its NICs
   std::vector<std::uint32_t> touched_;  ///< nodes whose rings may have changed
   bool tails_changed_ = false;
+  bool unfinished_ = false;  ///< timed rows wait for others to fit
 
   struct SavedRow {
     std::uint32_t replica = 0;

@@ -91,7 +91,8 @@ std::uint32_t Problem::shard_of(std::uint32_t node_type, std::uint16_t width) {
   return it->second;
 }
 
-Unit Problem::make_unit(NodeId node, std::vector<std::uint16_t> devices) {
+Unit Problem::make_unit(NodeId node, std::vector<std::uint16_t> devices,
+                        std::span<const std::uint16_t> now) {
   Unit unit;
   unit.node = node.value();
   unit.drained = state_.is_drained(node);
@@ -103,18 +104,30 @@ Unit Problem::make_unit(NodeId node, std::vector<std::uint16_t> devices) {
   };
   std::stable_sort(by_speed.begin(), by_speed.end(),
                    [&](std::uint16_t a, std::uint16_t b) { return slowdown(a) < slowdown(b); });
+  if (!job_.capabilities.placement) {  // parts of what it has, or all of that and more
+    std::stable_partition(by_speed.begin(), by_speed.end(), [&](std::uint16_t device) {
+      return std::find(now.begin(), now.end(), device) != now.end();
+    });
+  }
+  const auto slowest = [&](std::size_t width) {
+    double most = 0;
+    for (std::size_t k = 0; k < width; ++k) {
+      most = std::max(most, slowdown(by_speed[k]));
+    }
+    return most;
+  };
   for (std::size_t width = devices.size(); width > 0; width /= 2) {
     Unit::Width option;
     option.position = {node, std::move(devices)};
     option.shard = shard_of(type, static_cast<std::uint16_t>(width));
-    option.slowdown = slowdown(by_speed[width - 1]);
+    option.slowdown = slowest(width);
     const double rate = nic_bytes_per_s(job_.cluster.type_of(node), option.position);
     option.send_bytes_per_s = rate / links.send;
     option.receive_bytes_per_s = rate / links.receive;
     unit.widths.push_back(std::move(option));
     // Idling devices pays only when the ones that stay are faster.
     if (!job_.capabilities.narrower_groups || width % 2 != 0 ||
-        slowdown(by_speed[width / 2 - 1]) >= unit.widths.front().slowdown) {
+        slowest(width / 2) >= unit.widths.front().slowdown) {
       break;
     }
     devices.assign(by_speed.begin(), by_speed.begin() + static_cast<std::ptrdiff_t>(width / 2));
@@ -156,8 +169,10 @@ void Problem::add_units() {
       }
       std::sort(devices.begin(), devices.end());
       ++widths[devices.size()];
-      Unit unit = make_unit(position.node, std::move(devices));
+      Unit unit = make_unit(position.node, std::move(devices), position.devices);
       unit.home = r * stages_ + s;
+      home_shard_.push_back(shard_of(job_.cluster.nodes[unit.node].type,
+                                     static_cast<std::uint16_t>(position.devices.size())));
       home_unit_.push_back(static_cast<std::uint32_t>(units_.size()));
       add(std::move(unit));
     }
@@ -175,7 +190,7 @@ void Problem::add_units() {
       if (!taken[n][d]) {
         devices.push_back(d);
         if (devices.size() == common) {
-          add(make_unit(NodeId(n), std::exchange(devices, {})));
+          add(make_unit(NodeId(n), std::exchange(devices, {}), {}));
         }
       }
     }
@@ -409,23 +424,20 @@ bool Problem::fits_switch(std::uint32_t unit, std::uint32_t replica, std::uint32
       range.last <= home_[what.home].last) {
     return true;
   }
-  const auto params = [&](const Unit::Width& option, LayerRange layers) {
-    const std::vector<double>& before = shards_[option.shard].params_before;
+  const auto params = [&](std::uint32_t shard, LayerRange layers) {
+    const std::vector<double>& before = shards_[shard].params_before;
     return layers.first < layers.last ? before[layers.last] - before[layers.first] : 0;
   };
-  const auto of_old = std::find_if(what.widths.begin(), what.widths.end(), [&](const auto& option) {
-    return option.position.devices.size() == old.devices.size();
-  });
   const LayerRange home = home_[what.home];
   const Unit::Width& option = what.widths[width];
   const MemoryRule& rule = shards_[option.shard].rule;
   const LayerRange kept = {std::max(range.first, home.first), std::min(range.last, home.last)};
-  const double held = same_group ? params(option, kept) : 0;
-  const double arriving = params(option, range) - held;
+  const double held = same_group ? params(option.shard, kept) : 0;
+  const double arriving = params(option.shard, range) - held;
   const double owners = job_.zero_stage > 0 ? replicas_ : 1;
   const double optimizer = job_.optimizer_bytes_per_param / owners;
   const bool shared = job_.zero_stage > 0 && home_replica != replica;
-  return params(of_old == what.widths.end() ? option : *of_old, home) * rule.state_bytes_per_param +
+  return params(home_shard_[what.home], home) * rule.state_bytes_per_param +
              arriving * (job_.bytes_per_param + optimizer) + (shared ? held * optimizer : 0) <=
          rule.capacity_bytes;
 }

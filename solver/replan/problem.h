@@ -145,7 +145,9 @@ class Problem {
   };
 
   void add_units();
-  [[nodiscard]] Unit make_unit(NodeId node, std::vector<std::uint16_t> devices);
+  /// `now`: those of them that a stage runs on.
+  [[nodiscard]] Unit make_unit(NodeId node, std::vector<std::uint16_t> devices,
+                               std::span<const std::uint16_t> now);
   [[nodiscard]] std::uint32_t shard_of(std::uint32_t node_type, std::uint16_t width);
   [[nodiscard]] const FabricTier& tier(std::uint32_t a, std::uint32_t b) const;
   [[nodiscard]] bool fits_plainly(std::uint32_t shard, std::uint32_t held, LayerRange range);
@@ -171,6 +173,7 @@ class Problem {
   double own_share_ = 0;
   std::vector<std::uint32_t> home_stage_;
   std::vector<std::uint32_t> home_unit_;
+  std::vector<std::uint32_t> home_shard_;
   std::vector<LayerRange> home_;  ///< [place]: layers in the current plan
   std::unordered_map<std::uint64_t, Fit> fits_;
   std::vector<bool> flags_;  ///< scratch
