@@ -1,10 +1,10 @@
 #include "solver/replan/micro_replan.h"
 
-#include "jobs.h"
 #include "solver/check/check_plan.h"
 #include "solver/cost/predict.h"
 #include "solver/model/io/load.h"
 #include "solver/search/solve.h"
+#include "tests/unit/solver/jobs.h"
 
 #include <gtest/gtest.h>
 

@@ -178,6 +178,48 @@ TEST(PipelineClock, EqualsAnEventDrivenSimulationInEveryStage) {
   }
 }
 
+/// What makes a plain pipeline steady early, late or never.
+Pipeline pipeline_of_a_kind(testing::Draw& draw, std::uint32_t kind) {
+  Pipeline p = random_pipeline(draw, Schedule::k1f1b);
+  const std::uint32_t stages = p.stages();
+  const std::uint32_t one = draw.between(0U, stages - 1);
+  const bool alike = kind != 4;
+  for (std::uint32_t s = 0; s < stages && alike; ++s) {
+    p.forward_s[s] = p.forward_s[0];
+    p.backward_s[s] = p.backward_s[0];
+  }
+  if (kind == 0) {  // balanced, links that take no time
+    std::fill(p.forward_delay_s.begin(), p.forward_delay_s.end(), 0);
+    std::fill(p.backward_delay_s.begin(), p.backward_delay_s.end(), 0);
+  } else if (kind == 1) {  // one slow stage
+    p.forward_s[one] *= 2;
+    p.backward_s[one] *= 2;
+  } else if (kind == 2) {  // a hair slower than the others: the bottleneck shows late
+    p.forward_s[one] *= 1 + 1e-3;
+  } else if (kind == 3 && stages > 1) {  // one slow link
+    p.forward_delay_s[std::min(one, stages - 2)] = draw.between(1.0, 30.0);
+  }
+  return p;
+}
+
+TEST(PipelineClock, SkipsSteadyRoundsWithoutChangingAnEnd) {
+  testing::Draw draw(17);
+  PipelineClock clock;
+  for (std::uint32_t k = 0; k < 4000; ++k) {
+    const Pipeline p = pipeline_of_a_kind(draw, k % 5);
+    const std::uint32_t m = draw.between(1U, 20 * p.stages());
+    std::vector<double> last(p.stages(), 0);
+    for (const Action& action : clock.timeline(p, m)) {
+      last[action.stage] = action.end_s;
+    }
+    const auto ends = clock.ends_s(p, m);
+    for (std::uint32_t s = 0; s < p.stages(); ++s) {
+      ASSERT_NEAR(ends[s], last[s], 1e-12 * last[s])
+          << "case " << k << ", " << m << " microbatches, stage " << s << " of " << p.stages();
+    }
+  }
+}
+
 TEST(PipelineClock, TimelineObeysOrderAndDelays) {
   testing::Draw draw(3);
   PipelineClock clock;
