@@ -28,7 +28,7 @@ LocalSearch::LocalSearch(Layout& layout, const ReplanLimits& limits, const Mecha
       mechanisms_(mechanisms),
       split_(layout.problem()),
       random_(limits.seed) {
-  now_ = layout_.estimate();
+  now_ = layout_.exact();
   layout_.mark();
   best_ = snapshot(now_);
 }
