@@ -180,7 +180,7 @@ std::vector<LocalSearch::Block> LocalSearch::blocks_of(std::uint32_t place) cons
 }
 
 bool LocalSearch::may_exchange(const Block& a, const Block& b) const {
-  if (a.size() != b.size()) {
+  if (!problem_.job().capabilities.placement || a.size() != b.size()) {
     return false;
   }
   bool idle = false;
@@ -347,11 +347,18 @@ void LocalSearch::exchange(const Block& a, const Block& b) {
 }
 
 void LocalSearch::set_cuts(std::uint32_t replica, const std::vector<std::uint32_t>& cuts) {
-  if (!problem_.tied()) {
-    layout_.cut(replica, cuts);
-    return;
+  const std::uint32_t first = problem_.tied() ? 0 : replica;
+  const std::uint32_t last = problem_.tied() ? problem_.replicas() : replica + 1;
+  const auto old = layout_.cuts(replica);
+  for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
+    for (std::uint32_t r = first; r < last; ++r) {
+      if ((cuts[s] != old[s] || cuts[s + 1] != old[s + 1]) &&
+          problem_.unit(layout_.unit(r, s)).pinned) {
+        return;
+      }
+    }
   }
-  for (std::uint32_t r = 0; r < problem_.replicas(); ++r) {
+  for (std::uint32_t r = first; r < last; ++r) {
     layout_.cut(r, cuts);
   }
 }
@@ -681,7 +688,10 @@ void LocalSearch::nodes() {
 void LocalSearch::kicks() {
   const auto uniform = [&] { return static_cast<double>(random_() >> 11U) * 0x1.0p-53; };
   std::uint32_t fruitless = 0;
-  while (!spent()) {
+  std::uint32_t idle = 0;  // kicks in a row that changed nothing: nothing may move
+  for (std::uint64_t before = 0; !spent() && idle < kFruitless;) {
+    idle = layout_.evaluations() == before ? idle + 1 : 0;
+    before = layout_.evaluations();
     const Snapshot base = snapshot(now_);
     const std::vector<std::uint32_t> places = focus(16);
     const std::uint32_t exchanges = 1 + static_cast<std::uint32_t>(random_() % 3);

@@ -89,6 +89,7 @@ class LocalSearch {
   [[nodiscard]] std::vector<std::uint32_t> rows_of(const Block& block) const;
   [[nodiscard]] double norm_of(const std::vector<std::uint32_t>& rows) const;
   void split_row(std::uint32_t replica, StageLimit limit = {});
+  /// Of all replicas where they share one split. Nothing when a pinned stage would change.
   void set_cuts(std::uint32_t replica, const std::vector<std::uint32_t>& cuts);
 
   bool pair_cuts(std::uint32_t replica, std::uint32_t left);

@@ -57,6 +57,7 @@ class MicroReplan {
         return;
       }
     }
+    stopped_ = "nothing else may change";
   }
 
   struct Judged {

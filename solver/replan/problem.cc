@@ -66,10 +66,7 @@ Problem::Problem(const Job& job, const Plan& current, const ClusterState& state,
                 home_stage_.begin() + r * layers_ + range.last, s);
     }
   }
-  add_units();
-  for (Unit& unit : units_) {
-    unit.pinned = unit.node < pinned.size() && pinned[unit.node];
-  }
+  add_units(pinned);
 }
 
 std::uint32_t Problem::shard_of(std::uint32_t node_type, std::uint16_t width) {
@@ -92,51 +89,62 @@ std::uint32_t Problem::shard_of(std::uint32_t node_type, std::uint16_t width) {
 }
 
 Unit Problem::make_unit(NodeId node, std::vector<std::uint16_t> devices,
-                        std::span<const std::uint16_t> now) {
+                        const std::vector<std::uint16_t>& now) {
   Unit unit;
   unit.node = node.value();
   unit.drained = state_.is_drained(node);
   const std::uint32_t type = job_.cluster.nodes[node.value()].type;
   const NodeLinks links = state_.links(node);
-  std::vector<std::uint16_t> by_speed = devices;
-  const auto slowdown = [&](std::uint16_t device) {
-    return state_.slowdown(job_.cluster.rank_of(node, device));
+  const auto slowest = [&](const std::vector<std::uint16_t>& group) {
+    double most = 0;
+    for (const std::uint16_t device : group) {
+      most = std::max(most, state_.slowdown(job_.cluster.rank_of(node, device)));
+    }
+    return most;
   };
+  const auto add_width = [&](std::vector<std::uint16_t> group) {
+    Unit::Width option;
+    option.shard = shard_of(type, static_cast<std::uint16_t>(group.size()));
+    option.slowdown = slowest(group);
+    option.position = {node, std::move(group)};
+    const double rate = nic_bytes_per_s(job_.cluster.type_of(node), option.position);
+    option.send_bytes_per_s = rate / links.send;
+    option.receive_bytes_per_s = rate / links.receive;
+    unit.widths.push_back(std::move(option));
+  };
+  add_width(devices);
+  if (!job_.capabilities.narrower_groups) {
+    return unit;
+  }
+  std::vector<std::uint16_t> by_speed = devices;
   std::stable_sort(by_speed.begin(), by_speed.end(),
-                   [&](std::uint16_t a, std::uint16_t b) { return slowdown(a) < slowdown(b); });
+                   [&](std::uint16_t a, std::uint16_t b) { return slowest({a}) < slowest({b}); });
   if (!job_.capabilities.placement) {  // parts of what it has, or all of that and more
     std::stable_partition(by_speed.begin(), by_speed.end(), [&](std::uint16_t device) {
       return std::find(now.begin(), now.end(), device) != now.end();
     });
   }
-  const auto slowest = [&](std::size_t width) {
-    double most = 0;
-    for (std::size_t k = 0; k < width; ++k) {
-      most = std::max(most, slowdown(by_speed[k]));
-    }
-    return most;
-  };
-  for (std::size_t width = devices.size(); width > 0; width /= 2) {
-    Unit::Width option;
-    option.position = {node, std::move(devices)};
-    option.shard = shard_of(type, static_cast<std::uint16_t>(width));
-    option.slowdown = slowest(width);
-    const double rate = nic_bytes_per_s(job_.cluster.type_of(node), option.position);
-    option.send_bytes_per_s = rate / links.send;
-    option.receive_bytes_per_s = rate / links.receive;
-    unit.widths.push_back(std::move(option));
+  for (std::size_t width = devices.size(); width % 2 == 0;) {
+    width /= 2;
+    std::vector<std::uint16_t> group(by_speed.begin(),
+                                     by_speed.begin() + static_cast<std::ptrdiff_t>(width));
     // Idling devices pays only when the ones that stay are faster.
-    if (!job_.capabilities.narrower_groups || width % 2 != 0 ||
-        slowest(width / 2) >= unit.widths.front().slowdown) {
+    if (slowest(group) >= unit.widths.front().slowdown) {
       break;
     }
-    devices.assign(by_speed.begin(), by_speed.begin() + static_cast<std::ptrdiff_t>(width / 2));
-    std::sort(devices.begin(), devices.end());
+    std::sort(group.begin(), group.end());
+    add_width(std::move(group));
+  }
+  // What runs can go on.
+  if (!now.empty() && std::none_of(unit.widths.begin(), unit.widths.end(), [&](const auto& option) {
+        return option.position.devices == now;
+      })) {
+    add_width(now);
   }
   return unit;
 }
 
-void Problem::add_units() {
+void Problem::add_units(const std::vector<bool>& pinned) {
   const std::size_t nodes = job_.cluster.nodes.size();
   std::vector<std::vector<bool>> taken(nodes);
   for (std::size_t n = 0; n < nodes; ++n) {
@@ -149,6 +157,9 @@ void Problem::add_units() {
       }
     }
   }
+  const auto is_pinned = [&](NodeId node) {
+    return node.value() < pinned.size() && pinned[node.value()];
+  };
   const auto add = [&](Unit unit) {
     units_of_[unit.node].push_back(static_cast<std::uint32_t>(units_.size()));
     units_.push_back(std::move(unit));
@@ -169,7 +180,13 @@ void Problem::add_units() {
       }
       std::sort(devices.begin(), devices.end());
       ++widths[devices.size()];
-      Unit unit = make_unit(position.node, std::move(devices), position.devices);
+      const bool stays = is_pinned(position.node);
+      Unit unit =
+          make_unit(position.node, stays ? position.devices : std::move(devices), position.devices);
+      if (stays) {
+        unit.pinned = true;
+        unit.widths.resize(1);
+      }
       unit.home = r * stages_ + s;
       home_shard_.push_back(shard_of(job_.cluster.nodes[unit.node].type,
                                      static_cast<std::uint16_t>(position.devices.size())));
@@ -182,7 +199,7 @@ void Problem::add_units() {
         return a.second < b.second;
       })->first;
   for (std::uint32_t n = 0; n < nodes; ++n) {
-    if (state_.is_drained(NodeId(n))) {
+    if (state_.is_drained(NodeId(n)) || is_pinned(NodeId(n))) {
       continue;
     }
     std::vector<std::uint16_t> devices;
@@ -217,9 +234,9 @@ bool Problem::alike(std::uint32_t unit, std::uint32_t replica, std::uint32_t oth
                     std::uint32_t other_replica) const {
   const Unit& a = units_[unit];
   const Unit& b = units_[other];
-  const bool same_flags = job_.capabilities.recompute || replica == other_replica ||
-                          current_.replica_checkpoint.empty();
-  return same_flags &&
+  const bool same_flags =
+      !keeps_flags(a) || replica == other_replica || current_.replica_checkpoint.empty();
+  return keeps_flags(a) == keeps_flags(b) && same_flags &&
          std::equal(a.widths.begin(), a.widths.end(), b.widths.begin(), b.widths.end(),
                     [](const Unit::Width& x, const Unit::Width& y) {
                       return x.shard == y.shard && x.slowdown == y.slowdown;
@@ -255,7 +272,7 @@ bool Problem::fits_plainly(std::uint32_t shard_index, std::uint32_t held, LayerR
 const Problem::Fit& Problem::fit(std::uint32_t unit, std::uint32_t width, std::uint32_t replica,
                                  std::uint32_t held, LayerRange range) {
   const Unit::Width& option = units_[unit].widths[width];
-  const bool fixed = !job_.capabilities.recompute;
+  const bool fixed = keeps_flags(units_[unit]);
   const bool own = fixed && !current_.replica_checkpoint.empty();
   // What is least depends on the pace.
   const std::uint64_t pace = std::bit_cast<std::uint64_t>(option.slowdown) * 0x9E3779B97F4A7C15U +
@@ -317,7 +334,7 @@ StageTime Problem::stage_time(std::uint32_t unit, std::uint32_t replica, std::ui
     StageTime time;
     time.width = w;
     time.params = shard.params_before[range.last] - shard.params_before[range.first];
-    if (job_.capabilities.recompute && fits_plainly(option.shard, held, range)) {
+    if (!keeps_flags(what) && fits_plainly(option.shard, held, range)) {
       const LayerTimes& a = shard.before[range.first];
       const LayerTimes& b = shard.before[range.last];
       time.fits = true;
@@ -331,6 +348,9 @@ StageTime Problem::stage_time(std::uint32_t unit, std::uint32_t replica, std::ui
       time.forward_s = known.forward_s * option.slowdown + known.forward_comm_s * collectives;
       time.backward_s = known.backward_s * option.slowdown + known.backward_comm_s * collectives;
     }
+    if (what.widths.size() > 1 && !fits_switch(unit, replica, w, range)) {
+      continue;
+    }
     if (time.fits && (!best.fits || time.total_s() < best.total_s())) {
       best = time;
     }
@@ -340,7 +360,7 @@ StageTime Problem::stage_time(std::uint32_t unit, std::uint32_t replica, std::ui
 
 void Problem::mark(std::uint32_t unit, std::uint32_t replica, std::uint32_t stage,
                    std::uint32_t microbatches, LayerRange range, std::vector<bool>& checkpoint) {
-  if (!job_.capabilities.recompute) {
+  if (keeps_flags(units_[unit])) {
     const std::vector<bool>& flags = current_.checkpoint_of(replica);
     std::copy(flags.begin() + range.first, flags.begin() + range.last,
               checkpoint.begin() + range.first);

@@ -21,7 +21,8 @@ inline constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max()
 
 /// A device group that a stage may run on, with what was measured of it.
 struct Unit {
-  /// The whole group first, then what is left when its slowest devices stand idle.
+  /// The whole group first, then what is left when its slowest devices stand idle; what a stage
+  /// runs on now is one of them.
   struct Width {
     Position position;
     std::uint32_t shard = 0;      ///< index into Problem::shards()
@@ -33,7 +34,7 @@ struct Unit {
   std::uint32_t node = 0;
   std::uint32_t home = kNone;  ///< its place in the current plan, replica * stages + stage
   bool drained = false;
-  bool pinned = false;
+  bool pinned = false;  ///< stays at home with its layers, flags and devices
 };
 
 /// A stage on a unit: one microbatch, links apart.
@@ -144,10 +145,13 @@ class Problem {
     std::vector<StageFit::Recomputed> recomputed;
   };
 
-  void add_units();
+  void add_units(const std::vector<bool>& pinned);
+  [[nodiscard]] bool keeps_flags(const Unit& unit) const {
+    return unit.pinned || !job_.capabilities.recompute;
+  }
   /// `now`: those of them that a stage runs on.
   [[nodiscard]] Unit make_unit(NodeId node, std::vector<std::uint16_t> devices,
-                               std::span<const std::uint16_t> now);
+                               const std::vector<std::uint16_t>& now);
   [[nodiscard]] std::uint32_t shard_of(std::uint32_t node_type, std::uint16_t width);
   [[nodiscard]] const FabricTier& tier(std::uint32_t a, std::uint32_t b) const;
   [[nodiscard]] bool fits_plainly(std::uint32_t shard, std::uint32_t held, LayerRange range);
