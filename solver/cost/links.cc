@@ -1,6 +1,7 @@
 #include "solver/cost/links.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 
@@ -133,24 +134,29 @@ Ring ring_over(const Cluster& cluster, std::span<const RingMember> members, std:
         node_nic_bytes_per_s(type) / static_cast<double>(leaving[here.node.value()]);
     return std::min(across(type, here.count).nics_bytes_per_s, share / tier.oversubscription);
   };
-  Ring ring{replicas, 0, std::numeric_limits<double>::infinity()};
+  Ring ring{replicas, 0, std::numeric_limits<double>::infinity(), 0};
+  double sum = 0;
   for (std::size_t k = 0; k < members.size(); ++k) {
     const RingMember& here = members[k];
     const NodeType& type = cluster.type_of(here.node);
     const NodeLinks links = state.links(here.node);
     ring.latency_s = std::max(ring.latency_s, type.fast_link_latency_s);
     if (members.size() == 1) {
-      ring.bytes_per_s = inside_bytes_per_s(type, here.count) / links.inside;
-      break;
+      ring.bytes_per_s = ring.mean_bytes_per_s =
+          inside_bytes_per_s(type, here.count) / links.inside;
+      return ring;
     }
     const RingMember& next = members[(k + 1) % members.size()];
     const FabricTier& tier = cluster.tier_between(here.node, next.node);
     const double hop = std::min(nics_bytes_per_s(here, tier) / links.send,
                                 nics_bytes_per_s(next, tier) / state.links(next.node).receive);
-    ring.bytes_per_s = std::min({ring.bytes_per_s, hop / state.path(here.node, next.node),
-                                 across(type, here.count).inside_bytes_per_s / links.inside});
+    const double rate = std::min(hop / state.path(here.node, next.node),
+                                 across(type, here.count).inside_bytes_per_s / links.inside);
+    ring.bytes_per_s = std::min(ring.bytes_per_s, rate);
+    sum += 1 / (rate * rate * rate * rate);
     ring.latency_s = std::max(ring.latency_s, tier.latency_s);
   }
+  ring.mean_bytes_per_s = 1 / std::sqrt(std::sqrt(sum / static_cast<double>(members.size())));
   return ring;
 }
 

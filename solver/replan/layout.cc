@@ -91,6 +91,7 @@ Layout::Layout(Problem& problem, double episode_s, double pause_s)
   members_.resize(stages);
   rings_.resize(stages);
   tails_.resize(stages * problem.shards().size());
+  smooth_tails_.resize(tails_.size());
   shift_.assign(replicas, 0);
   saved_at_.assign(replicas, kNone);
   is_stale_.assign(replicas, true);
@@ -109,6 +110,7 @@ Layout::Layout(Problem& problem, double episode_s, double pause_s)
     row.hop.resize(stages);
     row.end.resize(stages);
     row.done.resize(stages);
+    row.smooth.resize(stages);
     for (std::uint32_t s = 0; s < stages; ++s) {
       row.unit.push_back(problem.home_unit(r * stages + s));
       place_of_[row.unit[s]] = r * stages + s;
@@ -116,13 +118,21 @@ Layout::Layout(Problem& problem, double episode_s, double pause_s)
     }
     stale_.push_back(r);
   }
+  double bytes = 0;
+  for (std::uint32_t l = 0; l < problem.layers(); ++l) {
+    bytes += problem.layer_bytes(l);
+  }
+  const NodeType& type = problem.job().cluster.type_of(NodeId(problem.unit(0).node));
+  one_stage_s_ = bytes / stages / (type.nic_bytes_per_s * type.nics);
   for (const Unit& unit : problem.units()) {
     any_drained_ = any_drained_ || (unit.drained && unit.home != kNone);
   }
   if (const Worth now = exact(); now.possible()) {
     scale_s_ = now.step_s;
   }
-  tails_changed_ = true;  // norms were in another scale
+  for (Row& row : rows_) {
+    row.finished = false;  // its norm was in another scale
+  }
   refresh();
   mark();
   const Plan same = this->plan();
@@ -222,21 +232,15 @@ void Layout::undo(Point to) {
     }
   }
   stale_.clear();
-  const std::size_t shards = problem_.shards().size();
   for (; saved_rings_.size() > to.rings; saved_rings_.pop_back()) {
-    const auto& [stage, ring] = saved_rings_.back();
-    rings_[stage] = ring;
-    for (std::uint32_t k = 0; k < shards; ++k) {
-      tails_[stage * shards + k] = problem_.tail(ring, k);
-    }
-    tails_changed_ = true;
+    set_ring(saved_rings_.back().first, saved_rings_.back().second);
   }
   for (; saved_leaving_.size() > to.nodes; saved_leaving_.pop_back()) {
     leaving_[saved_leaving_.back().first] = saved_leaving_.back().second;
   }
   touched_.clear();
-  unfinished_ = !fits();
   point_ = to.rows;
+  finish_rows();
 }
 
 void Layout::time_row(std::uint32_t replica) {
@@ -244,6 +248,7 @@ void Layout::time_row(std::uint32_t replica) {
   Row& row = rows_[replica];
   const std::uint32_t stages = problem_.stages();
   row.fits = true;
+  row.finished = false;
   for (std::uint32_t s = 0; s < stages; ++s) {
     const StageTime time = problem_.stage_time(row.unit[s], replica, s, row.microbatches,
                                                {row.cut[s], row.cut[s + 1]});
@@ -315,6 +320,20 @@ void Layout::find_arrivals(std::uint32_t replica) {
   }
 }
 
+void Layout::set_ring(std::uint32_t stage, const Ring& ring) {
+  for (Row& row : rows_) {
+    row.finished = false;
+  }
+  rings_[stage] = ring;
+  Ring smooth = ring;
+  smooth.bytes_per_s = ring.mean_bytes_per_s;
+  const std::size_t shards = problem_.shards().size();
+  for (std::uint32_t k = 0; k < shards; ++k) {
+    tails_[stage * shards + k] = problem_.tail(ring, k);
+    smooth_tails_[stage * shards + k] = problem_.tail(smooth, k);
+  }
+}
+
 void Layout::refresh_rings() {
   if (touched_.empty()) {
     return;
@@ -360,11 +379,7 @@ void Layout::refresh_rings() {
                                   leaving_, problem_.state());
       if (ring != rings_[s]) {
         saved_rings_.emplace_back(s, rings_[s]);
-        rings_[s] = ring;
-        for (std::uint32_t k = 0; k < problem_.shards().size(); ++k) {
-          tails_[s * problem_.shards().size() + k] = problem_.tail(ring, k);
-        }
-        tails_changed_ = true;
+        set_ring(s, ring);
       }
     }
   }
@@ -373,7 +388,7 @@ void Layout::refresh_rings() {
 
 double Layout::norm_of(const Row& row, double later_s) const {
   double sum = 0;
-  for (const double done : row.done) {
+  for (const double done : row.smooth) {
     sum += power64((done + later_s) / scale_s_);
   }
   return std::sqrt(std::sqrt(sum));
@@ -382,20 +397,35 @@ double Layout::norm_of(const Row& row, double later_s) const {
 void Layout::finish_row(std::uint32_t replica) {
   Row& row = rows_[replica];
   const std::size_t shards = problem_.shards().size();
-  row.latest = row.update = 0;
+  row.latest = row.longest_update = 0;
   for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
-    const StepTail& tail =
-        tails_[s * shards + problem_.unit(row.unit[s]).widths[row.time[s].width].shard];
+    const std::size_t k = s * shards + problem_.unit(row.unit[s]).widths[row.time[s].width].shard;
+    const StepTail& tail = tails_[k];
     row.done[s] = problem_.synchronised_s(row.unit[s], row.time[s], replica, s, row.microbatches,
                                           {row.cut[s], row.cut[s + 1]}, tail, row.end[s]);
     row.latest = std::max(row.latest, row.done[s]);
-    row.update = std::max(row.update, tail.update_s(row.time[s].params));
+    row.longest_update = std::max(row.longest_update, tail.update_s(row.time[s].params));
+    const StepTail& smooth = smooth_tails_[k];
+    row.smooth[s] = problem_.synchronised_s(row.unit[s], row.time[s], replica, s, row.microbatches,
+                                            {row.cut[s], row.cut[s + 1]}, smooth, row.end[s]) +
+                    smooth.update_s(row.time[s].params);
   }
   row.norm = norm_of(row, 0);
+  row.finished = true;
 }
 
 bool Layout::fits() const {
   return std::all_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.fits; });
+}
+
+void Layout::finish_rows() {
+  if (fits()) {  // else nothing matters until the rows change again
+    for (std::uint32_t r = 0; r < rows_.size(); ++r) {
+      if (!rows_[r].finished) {
+        finish_row(r);
+      }
+    }
+  }
 }
 
 void Layout::refresh() {
@@ -403,23 +433,11 @@ void Layout::refresh() {
     time_row(r);
     is_stale_[r] = false;
   }
-  if (!fits()) {
-    unfinished_ = true;  // nothing else matters until the rows change again
-    stale_.clear();
-    return;
-  }
-  refresh_rings();
-  if (std::exchange(tails_changed_, false) || unfinished_) {
-    for (std::uint32_t r = 0; r < rows_.size(); ++r) {
-      finish_row(r);
-    }
-  } else {
-    for (const std::uint32_t r : stale_) {
-      finish_row(r);
-    }
-  }
-  unfinished_ = false;
   stale_.clear();
+  if (fits()) {
+    refresh_rings();
+  }
+  finish_rows();
 }
 
 double Layout::transfer_s() {
@@ -511,7 +529,7 @@ Worth Layout::worth() {
     const double later = shift_[r] * row.period;
     latest = std::max(latest, row.latest + later);
     norm += shift_[r] == 0 ? row.norm : norm_of(row, later);
-    update = std::max(update, row.update);
+    update = std::max(update, row.longest_update);
     moved = moved || row.moved || shift_[r] != 0 ||
             row.microbatches != problem_.current().microbatches[r];
     if (any_drained_) {
@@ -522,15 +540,33 @@ Worth Layout::worth() {
   }
   worth.step_s = latest + update;
   const double transfer = transfer_s();
-  const double left = episode_s_ - pause_s_ - transfer;
-  const double charge = left > 0 ? episode_s_ / left : kHopeless * (1 + transfer + pause_s_);
-  worth.guide_s = std::pow(norm, 1.0 / 16) * scale_s_ * charge;
+  const auto charge = [&](double switch_s) {
+    const double left = episode_s_ - switch_s;
+    return left > 0 ? episode_s_ / left : kForever;
+  };
   if (!moved) {
     worth.useful_s = worth.step_s;
-  } else if (left > 0) {
-    worth.useful_s = worth.step_s * charge;
+  } else if (const double factor = charge(pause_s_ + transfer); factor < kForever) {
+    worth.useful_s = worth.step_s * factor;
   }
+  const double paid = pause_s_ + std::max(transfer, allowance_ * one_stage_s_);
+  const double factor = charge(paid);
+  worth.guide_s =
+      std::pow(norm, 1.0 / 16) * scale_s_ * (factor < kForever ? factor : kHopeless * (1 + paid));
   return worth;
+}
+
+double Layout::least_charge(std::uint32_t replica) const {
+  bool pays = flags_move_;
+  for (std::uint32_t r = 0; r < rows_.size(); ++r) {
+    const Row& row = rows_[r];
+    pays = pays || row.microbatches != problem_.current().microbatches[r] ||
+           (row.moved && r != replica && !problem_.tied());
+    for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
+      pays = pays || row.unit[s] != problem_.home_unit(r * problem_.stages() + s);
+    }
+  }
+  return pays && episode_s_ > pause_s_ ? episode_s_ / (episode_s_ - pause_s_) : 1;
 }
 
 Worth Layout::estimate() {

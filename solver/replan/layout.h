@@ -49,10 +49,16 @@ class Layout {
   /// Where the unit stands, replica * stages + stage; kNone when it stands idle.
   [[nodiscard]] std::uint32_t place_of(std::uint32_t unit) const { return place_of_[unit]; }
 
+  /// The guide counts the pause and the transfer of so many stages from the start: the first of
+  /// several moves must not look dear because the others will not pay them again.
+  void allow_transfer(double stages) { allowance_ = stages; }
+
   void put(std::uint32_t replica, std::uint32_t stage, std::uint32_t unit);
   void cut(std::uint32_t replica, std::span<const std::uint32_t> cuts);
   void count(std::uint32_t replica, std::uint32_t microbatches);
 
+  /// Whether anything changed since the last of these three.
+  [[nodiscard]] bool changed() const { return !stale_.empty(); }
   /// With the changed replicas timed exactly. Where microbatches are free, those that would move
   /// between replicas count as moved, by the replicas' periods.
   [[nodiscard]] Worth estimate();
@@ -87,12 +93,18 @@ class Layout {
     return rows_[replica].done[stage];
   }
   [[nodiscard]] double row_s(std::uint32_t replica) const { return rows_[replica].latest; }
+  /// What one more microbatch takes in the long run.
+  [[nodiscard]] double period_s(std::uint32_t replica) const { return rows_[replica].period; }
+  /// Least by which a step counts longer for the switch, however the replica is cut; where all
+  /// share one split, however all are.
+  [[nodiscard]] double least_charge(std::uint32_t replica) const;
   /// From the stage to the next and back, one microbatch.
   [[nodiscard]] double hop_s(std::uint32_t replica, std::uint32_t stage) const {
     return rows_[replica].hop[stage];
   }
   /// The replica's part in the smooth worth, by which parts of replicas compare.
   [[nodiscard]] double norm(std::uint32_t replica) const { return rows_[replica].norm; }
+  [[nodiscard]] const Ring& ring(std::uint32_t stage) const { return rings_[stage]; }
   /// Slowest replica.
   [[nodiscard]] std::uint32_t slowest() const;
 
@@ -113,14 +125,16 @@ class Layout {
     std::vector<std::uint32_t> cut;
     std::uint32_t microbatches = 0;
     bool fits = true;
+    bool finished = false;  ///< done and what follows it are those of the rings as they are
     bool moved = false;  ///< differs from the current plan in units or cuts
     std::vector<StageTime> time;
-    std::vector<double> hop;   ///< from each stage to the next and back
-    std::vector<double> end;   ///< of the last backward
-    std::vector<double> done;  ///< and of the gradients
-    double latest = 0;         ///< of done
+    std::vector<double> hop;     ///< from each stage to the next and back
+    std::vector<double> end;     ///< of the last backward
+    std::vector<double> done;    ///< and of the gradients
+    std::vector<double> smooth;  ///< done and updated, for the guide
+    double latest = 0;           ///< of done
     double norm = 0;
-    double update = 0;  ///< longest of its stages
+    double longest_update = 0;
     double period = 0;
     std::vector<Arrival> arrivals;
   };
@@ -130,8 +144,10 @@ class Layout {
   void time_row(std::uint32_t replica);
   void find_arrivals(std::uint32_t replica);
   void finish_row(std::uint32_t replica);
+  void set_ring(std::uint32_t stage, const Ring& ring);
   void refresh_rings();
   [[nodiscard]] bool fits() const;
+  void finish_rows();
   void refresh();
   [[nodiscard]] double transfer_s();
   [[nodiscard]] double norm_of(const Row& row, double later_s) const;
@@ -147,6 +163,8 @@ class Layout {
   bool any_drained_ = false;
   bool flags_move_ = false;  ///< the current plan recomputes other layers than it needs to
   double scale_s_ = 1;
+  double one_stage_s_ = 0;  ///< to move a mean stage
+  double allowance_ = 1;
   std::vector<Row> rows_;
   std::vector<std::uint32_t> place_of_;
   std::vector<std::int32_t> shift_;  ///< [replica]: microbatches it takes in an estimate
@@ -155,10 +173,9 @@ class Layout {
   std::vector<std::uint32_t> stale_;
   std::vector<Ring> rings_;
   std::vector<StepTail> tails_;         ///< [stage * shards + shard]
+  std::vector<StepTail> smooth_tails_;  ///< by the mean rate of the ring, for the guide
   std::vector<std::uint32_t> leaving_;  ///< [node]: rings that share its NICs
   std::vector<std::uint32_t> touched_;  ///< nodes whose rings may have changed
-  bool tails_changed_ = false;
-  bool unfinished_ = false;  ///< timed rows wait for others to fit
 
   struct SavedRow {
     std::uint32_t replica = 0;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 namespace tapas::solver {
@@ -14,10 +15,17 @@ namespace {
 
 // Slowdowns up to here are noise: no layer is so small that moving it would help.
 constexpr double kSlow = 1.02;
-constexpr std::size_t kBreadth[] = {12, 4, 1};
 // A disturbed layout may be worse by up to this share and still be gone on from.
 constexpr double kAccept = 0.01;
-constexpr std::uint32_t kFruitless = 30;
+constexpr std::uint32_t kFruitless = 60;
+constexpr std::uint32_t kPatience = 10;
+constexpr double kHot = 0.03;  // temperatures, as a share of the worth
+constexpr double kCold = 0.0003;
+constexpr std::uint64_t kStretch = 1000;
+// Splits of kicks this close to where they came from are worth a closer look.
+constexpr double kPromising = 0.03;
+constexpr std::uint64_t kBranches = 20000;
+constexpr std::uint64_t kBranchesOfKick = 1000;
 
 }  // namespace
 
@@ -26,7 +34,9 @@ LocalSearch::LocalSearch(Layout& layout, const ReplanLimits& limits, const Mecha
       problem_(layout.problem()),
       limits_(limits),
       mechanisms_(mechanisms),
+      by_potential_(mechanisms.potential),
       split_(layout.problem()),
+      exact_(layout.problem()),
       random_(limits.seed) {
   now_ = layout_.exact();
   layout_.mark();
@@ -46,7 +56,7 @@ std::string LocalSearch::why_spent() const {
 }
 
 bool LocalSearch::improves(const Worth& a, const Worth& b) const {
-  return mechanisms_.potential ? better_guide(a, b) : better(a, b);
+  return by_potential_ ? better_guide(a, b) : better(a, b);
 }
 
 LocalSearch::Snapshot LocalSearch::snapshot(const Worth& worth) const {
@@ -123,8 +133,12 @@ double LocalSearch::harm_s(std::uint32_t replica, std::uint32_t stage, double le
     }
   }
   const double sync = layout_.done_s(replica, stage) - layout_.end_s(replica, stage);
-  return per_microbatch * layout_.microbatches(replica) +
-         (nics > kSlow ? sync * (1 - 1 / nics) : 0);
+  double slower = nics > kSlow ? 1 - 1 / nics : 0;
+  if (!measured_only && problem_.replicas() > 1) {
+    const Problem::Shard& shard = problem_.shards()[unit.widths[time.width].shard];
+    slower = 1 - layout_.ring(stage).bytes_per_s / shard.ring_bytes_per_s;
+  }
+  return per_microbatch * layout_.microbatches(replica) + sync * slower;
 }
 
 std::vector<std::uint32_t> LocalSearch::focus(std::size_t most, bool measured_only) {
@@ -374,6 +388,9 @@ void LocalSearch::balance() {
 }
 
 bool LocalSearch::pair_cuts(std::uint32_t replica, std::uint32_t left) {
+  if (borders_pinned(replica, left + 1)) {
+    return false;
+  }
   std::vector<std::uint32_t> cuts(layout_.cuts(replica).begin(), layout_.cuts(replica).end());
   const std::uint32_t old = cuts[left + 1];
   std::uint32_t best = old;
@@ -419,7 +436,7 @@ void LocalSearch::spares() {
   constexpr std::size_t kPlaces = 6;
   constexpr std::size_t kSpares = 3;
   struct Need {
-    Block hand;
+    Step step;  ///< with the best of the spares
     Worth worth;
   };
   std::vector<Need> needs;
@@ -431,13 +448,14 @@ void LocalSearch::spares() {
           idle.push_back(other);
         }
       }
-      const auto taken = [&](const Need& need) { return need.hand == hand; };
+      const auto taken = [&](const Need& need) { return need.step.hand == hand; };
       if (idle.empty() || !may_exchange(hand, idle.front()) || spent() ||
           std::any_of(needs.begin(), needs.end(), taken)) {
         continue;
       }
-      apply({hand, idle.front()});
-      needs.push_back({hand, layout_.estimate()});
+      Step step{hand, idle.front()};
+      const Worth worth = try_step(step);
+      needs.push_back({std::move(step), worth});
       layout_.undo();
     }
   }
@@ -451,8 +469,8 @@ void LocalSearch::spares() {
     std::size_t next = 0;
     for (std::size_t k = 0; k < needs.size(); ++k) {
       if ((chosen >> k & 1U) != 0 && next < idle.size() &&
-          may_exchange(needs[k].hand, idle[next])) {
-        apply({needs[k].hand, idle[next++]});
+          may_exchange(needs[k].step.hand, idle[next])) {
+        apply({needs[k].step.hand, idle[next++], needs[k].step.split});
       }
     }
     return layout_.estimate();
@@ -487,13 +505,16 @@ void LocalSearch::rows() {
     }
     split_row(r);
     keep_if_better(layout_.estimate());
+    if (has_pinned(r)) {
+      continue;
+    }
     std::vector<std::uint32_t> common = problem_.current().pp_splits;
     common.push_back(problem_.layers());
     set_cuts(r, common);
     keep_if_better(layout_.estimate());
   }
   lighten(layout_.slowest());
-  shift_boundaries(layout_.slowest(), 1);
+  shift_boundaries(layout_.slowest());
 }
 
 /// Takes layers off the stage whose gradients come last: as many as is best, as the first few may
@@ -524,23 +545,32 @@ bool LocalSearch::lighten(std::uint32_t replica) {
   return best > 0 && keep_if_better(hold_down(best));
 }
 
-bool LocalSearch::shift_boundaries(std::uint32_t replica, std::uint32_t longest) {
-  const std::uint32_t stages = problem_.stages();
+/// The best split of the row that the step waits for.
+bool LocalSearch::split_exactly(std::uint64_t branches) {
+  const std::uint32_t row = layout_.slowest();
+  const ExactSplit::Found found = exact_(layout_, row, now_, branches, [this] { return spent(); });
+  set_cuts(row, found.cuts);
+  const Worth worth = layout_.settle();
+  if (!better(worth, now_)) {
+    layout_.undo();
+    return false;
+  }
+  now_ = worth;
+  layout_.mark();
+  record();
+  return true;
+}
+
+bool LocalSearch::shift_boundaries(std::uint32_t replica) {
   bool improved = false;
-  for (std::uint32_t length = 1; length <= std::min(longest, stages - 1); ++length) {
-    for (std::uint32_t first = 1; first + length <= stages; ++first) {
-      for (const bool up : {false, true}) {
-        if (spent()) {
-          return improved;
-        }
-        std::vector<std::uint32_t> cuts(layout_.cuts(replica).begin(), layout_.cuts(replica).end());
-        for (std::uint32_t k = first; k < first + length; ++k) {
-          cuts[k] += up ? 1U : ~0U;
-        }
-        if (cuts[first] <= cuts[first - 1] || cuts[first + length - 1] >= cuts[first + length] ||
-            moves_pinned(replica, first, length)) {
-          continue;
-        }
+  for (std::uint32_t k = 1; k < problem_.stages(); ++k) {
+    for (const bool up : {false, true}) {
+      if (spent()) {
+        return improved;
+      }
+      std::vector<std::uint32_t> cuts(layout_.cuts(replica).begin(), layout_.cuts(replica).end());
+      cuts[k] += up ? 1U : ~0U;
+      if (cuts[k] > cuts[k - 1] && cuts[k] < cuts[k + 1] && !borders_pinned(replica, k)) {
         set_cuts(replica, cuts);
         improved = keep_if_better(layout_.estimate()) || improved;
       }
@@ -549,15 +579,13 @@ bool LocalSearch::shift_boundaries(std::uint32_t replica, std::uint32_t longest)
   return improved;
 }
 
-bool LocalSearch::moves_pinned(std::uint32_t replica, std::uint32_t first,
-                               std::uint32_t length) const {
+bool LocalSearch::borders_pinned(std::uint32_t replica, std::uint32_t boundary) const {
   const std::uint32_t from = problem_.tied() ? 0 : replica;
   const std::uint32_t to = problem_.tied() ? problem_.replicas() : replica + 1;
   for (std::uint32_t r = from; r < to; ++r) {
-    for (std::uint32_t s = first - 1; s < first + length; ++s) {
-      if (problem_.unit(layout_.unit(r, s)).pinned) {
-        return true;
-      }
+    if (problem_.unit(layout_.unit(r, boundary - 1)).pinned ||
+        problem_.unit(layout_.unit(r, boundary)).pinned) {
+      return true;
     }
   }
   return false;
@@ -585,62 +613,107 @@ double LocalSearch::norm_of(const std::vector<std::uint32_t>& rows) const {
 
 void LocalSearch::apply(const Step& step) {
   exchange(step.hand, step.other);
-  if (mechanisms_.split_touched) {
-    std::vector<std::uint32_t> rows = rows_of(step.hand);
-    const std::vector<std::uint32_t> others = rows_of(step.other);
-    rows.insert(rows.end(), others.begin(), others.end());
-    std::sort(rows.begin(), rows.end());
-    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
-    if (problem_.tied()) {
-      rows.resize(1);
-    }
-    for (const std::uint32_t r : rows) {
-      split_row(r);
-    }
+  if (step.split) {
+    split_rows(step);
   }
 }
 
-bool LocalSearch::chain(const Block& hand, std::uint32_t depth) {
+void LocalSearch::split_rows(const Step& step) {
+  std::vector<std::uint32_t> rows = rows_of(step.hand);
+  const std::vector<std::uint32_t> others = rows_of(step.other);
+  rows.insert(rows.end(), others.begin(), others.end());
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  if (problem_.tied()) {
+    rows.resize(1);
+  }
+  for (const std::uint32_t r : rows) {
+    split_row(r);
+  }
+}
+
+Worth LocalSearch::try_step(Step& step) {
+  exchange(step.hand, step.other);
+  const Worth as_cut = layout_.estimate();
+  step.split = false;
+  if (!mechanisms_.split_touched) {
+    return as_cut;
+  }
+  split_rows(step);
+  if (!layout_.changed()) {
+    return as_cut;
+  }
+  const Worth cut_anew = layout_.estimate();
+  step.split = improves(cut_anew, as_cut);
+  return step.split ? cut_anew : as_cut;
+}
+
+Worth LocalSearch::better_cut(std::uint32_t replica) {
+  const Worth as_cut = layout_.estimate();
+  const std::vector<std::uint32_t> old(layout_.cuts(replica).begin(), layout_.cuts(replica).end());
+  split_row(replica);
+  if (!layout_.changed()) {
+    return as_cut;
+  }
+  const Worth cut_anew = layout_.estimate();
+  if (improves(cut_anew, as_cut)) {
+    return cut_anew;
+  }
+  set_cuts(replica, old);
+  return layout_.estimate();
+}
+
+bool LocalSearch::has_pinned(std::uint32_t replica) const {
+  for (std::uint32_t k = 1; k < problem_.stages(); ++k) {
+    if (borders_pinned(replica, k)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool LocalSearch::chain(const Block& hand, const Effort& effort) {
   std::vector<Step> steps;
   std::vector<Step> best;
   Worth least = now_;
   std::vector<std::uint32_t> visited{layout_.place_of(hand.front())};
-  for (std::uint32_t level = 0; level < depth && !spent(); ++level) {
+  for (std::uint32_t level = 0; level < effort.depth && !spent(); ++level) {
     const Layout::Point here = layout_.point();
     const std::vector<std::uint32_t> left = rows_of(hand);
     const double before = norm_of(left);
     Worth goes_on;
-    const Block* next = nullptr;
-    const std::vector<Block> others = candidates(hand, kBreadth[std::min<std::size_t>(level, 2)]);
+    std::optional<Step> next;
+    const std::vector<Block> others =
+        candidates(hand, std::max<std::size_t>(effort.breadth >> 2 * level, 1));
     for (const Block& other : others) {
       const std::uint32_t place = layout_.place_of(other.front());
       if (std::find(visited.begin(), visited.end(), place) != visited.end()) {
         continue;
       }
-      apply({hand, other});
-      const Worth worth = layout_.estimate();
+      Step step{hand, other};
+      const Worth worth = try_step(step);
       if (improves(worth, least)) {
         least = worth;
         best = steps;
-        best.push_back({hand, other});
+        best.push_back(step);
       }
       // With an ideal node in the place that the other one left, the chain would have gained.
       const bool gained = place != kNone && worth.possible() &&
                           (!mechanisms_.gain_criterion || norm_of(left) < before);
-      if (gained && (next == nullptr || improves(worth, goes_on))) {
+      if (gained && (!next || improves(worth, goes_on))) {
         goes_on = worth;
-        next = &other;
+        next = step;
       }
       layout_.undo(here);
       if (spent()) {
         break;
       }
     }
-    if (next == nullptr || level + 1 == depth) {
+    if (!next || level + 1 == effort.depth) {
       break;
     }
-    visited.push_back(layout_.place_of(next->front()));
-    steps.push_back({hand, *next});
+    visited.push_back(layout_.place_of(next->other.front()));
+    steps.push_back(*next);
     apply(steps.back());
     static_cast<void>(layout_.estimate());
   }
@@ -654,78 +727,219 @@ bool LocalSearch::chain(const Block& hand, std::uint32_t depth) {
   return keep_if_better(layout_.estimate());
 }
 
-bool LocalSearch::descend(std::uint32_t depth, std::size_t places) {
+bool LocalSearch::descend(const Effort& effort) {
   bool improved = false;
   for (bool changed = true; changed && !spent();) {
     changed = false;
-    for (const std::uint32_t place : focus(places)) {
+    for (const std::uint32_t place : focus(effort.places)) {
       for (const Block& block : blocks_of(place)) {
         if (spent()) {
           return improved;
         }
-        if (problem_.job().capabilities.placement && chain(block, depth)) {
+        if (problem_.job().capabilities.placement && chain(block, effort)) {
           changed = true;
           break;
         }
       }
     }
-    if (!changed) {
-      const std::uint32_t slowest = layout_.slowest();
-      changed = lighten(slowest) || shift_boundaries(slowest, 1);
-    }
+    changed = changed || lighten(layout_.slowest()) || shift_boundaries(layout_.slowest());
     improved = improved || changed;
   }
   return improved;
 }
 
+bool LocalSearch::rotate(std::uint32_t replica, std::uint32_t from, std::uint32_t to) {
+  for (std::uint32_t s = from; s != to;) {
+    const std::uint32_t next = s < to ? s + 1 : s - 1;
+    const Block a{layout_.unit(replica, s)};
+    const Block b{layout_.unit(replica, next)};
+    if (!may_exchange(a, b) || !may_exchange(b, a)) {
+      return false;
+    }
+    exchange(a, b);
+    s = next;
+  }
+  return true;
+}
+
+/// Every node of the row that the step waits for goes to every other place of it, those between
+/// move up.
+bool LocalSearch::reorder() {
+  const std::uint32_t stages = problem_.stages();
+  const std::uint32_t row = layout_.slowest();
+  for (std::uint32_t from = 0; from < stages; ++from) {
+    for (std::uint32_t to = 0; to < stages; ++to) {
+      // Neighbours that change places are an exchange.
+      if (from == to || from + 1 == to || to + 1 == from || spent()) {
+        continue;
+      }
+      if (rotate(row, from, to) && keep_if_better(better_cut(row))) {
+        return true;
+      }
+      layout_.undo();
+    }
+  }
+  return false;
+}
+
 void LocalSearch::nodes() {
-  for (bool changed = true; changed && !spent();) {
-    descend(mechanisms_.depth, 16);
-    changed = mechanisms_.cascades && shift_boundaries(layout_.slowest(), problem_.stages() - 1);
+  for (Worth before; better(best_.worth, before) && !spent();) {
+    before = best_.worth;
+    descend({mechanisms_.depth, 16, 12});
+    if (mechanisms_.exact_split) {
+      split_exactly(kBranches);
+    }
+    if (mechanisms_.reorder && problem_.job().capabilities.placement) {
+      reorder();
+    }
   }
 }
 
-void LocalSearch::kicks() {
-  const auto uniform = [&] { return static_cast<double>(random_() >> 11U) * 0x1.0p-53; };
-  std::uint32_t fruitless = 0;
-  std::uint32_t idle = 0;  // kicks in a row that changed nothing: nothing may move
-  for (std::uint64_t before = 0; !spent() && idle < kFruitless;) {
-    idle = layout_.evaluations() == before ? idle + 1 : 0;
-    before = layout_.evaluations();
-    const Snapshot base = snapshot(now_);
-    const std::vector<std::uint32_t> places = focus(16);
-    const std::uint32_t exchanges = 1 + static_cast<std::uint32_t>(random_() % 3);
-    for (std::uint32_t k = 0; k < exchanges; ++k) {
-      const std::uint32_t all = problem_.stages() * problem_.replicas();
-      const auto place = static_cast<std::uint32_t>(!places.empty() && random_() % 4 != 0
-                                                        ? places[random_() % places.size()]
-                                                        : random_() % all);
-      const std::vector<Block> blocks = blocks_of(place);
-      const Block& hand = blocks[random_() % blocks.size()];
-      const std::vector<Block> others = candidates(hand, kBreadth[0]);
-      if (!others.empty()) {
-        apply({hand, others[random_() % others.size()]});
-        static_cast<void>(layout_.estimate());
+bool LocalSearch::kick(std::uint32_t exchanges) {
+  const std::uint32_t stages = problem_.stages();
+  const auto draw = [&](std::size_t many) { return static_cast<std::uint32_t>(random_() % many); };
+  const std::vector<std::uint32_t> places = focus(16);
+  bool any = false;
+  for (std::uint32_t k = 0; k < exchanges; ++k) {
+    const bool focused = !places.empty() && draw(4) != 0;
+    const std::uint32_t place =
+        focused ? places[draw(places.size())] : draw(std::size_t{stages} * problem_.replicas());
+    if (stages > 2 && draw(4) == 0) {
+      if (!rotate(place / stages, place % stages, draw(stages))) {
+        return false;
       }
-    }
-    const Worth disturbed = layout_.settle();
-    if (!disturbed.possible()) {
-      layout_.undo();
+      any = true;
+      static_cast<void>(layout_.estimate());
       continue;
     }
-    now_ = disturbed;
+    const std::vector<Block> blocks = blocks_of(place);
+    const Block& hand = blocks[draw(blocks.size())];
+    const std::vector<Block> others = candidates(hand, 12);
+    if (!others.empty()) {
+      apply({hand, others[draw(others.size())], draw(2) == 0});
+      any = true;
+      static_cast<void>(layout_.estimate());
+    }
+  }
+  return any && layout_.estimate().possible();
+}
+
+double LocalSearch::uniform() { return static_cast<double>(random_() >> 11U) * 0x1.0p-53; }
+
+void LocalSearch::kicks(std::uint64_t until) {
+  std::uint32_t fruitless = 0;
+  for (std::uint32_t failed = 0;
+       !spent() && layout_.evaluations() < until && failed < kFruitless;) {
+    const Snapshot base = snapshot(now_);
+    // The longer nothing is found, the farther away it is looked for.
+    const std::uint32_t level = fruitless / kPatience;
+    if (!kick(1 + static_cast<std::uint32_t>(random_() % (3 + level)))) {
+      layout_.undo();
+      ++failed;
+      continue;
+    }
+    failed = 0;
+    now_ = layout_.settle();
     layout_.mark();
     record();
-    descend(1, 8);
+    descend({1, 3, 4});
+    if (mechanisms_.exact_split && now_.guide_s < base.worth.guide_s * (1 + kPromising)) {
+      split_exactly(kBranchesOfKick);
+    }
+    const bool gained = improves(now_, base.worth);
+    fruitless = gained ? 0 : fruitless + 1;
     const double u = uniform();
-    const bool better_than_base = improves(now_, base.worth);
-    fruitless = better_than_base ? 0 : fruitless + 1;
-    if (!better_than_base && now_.guide_s > base.worth.guide_s * (1 + kAccept * u * u)) {
+    if (!gained && now_.guide_s > base.worth.guide_s * (1 + kAccept * (1 + level) * u * u)) {
       restore(base);
     }
     if (fruitless > kFruitless) {
       restore(best_);
       fruitless = 0;
+    }
+  }
+}
+
+bool LocalSearch::wander() {
+  const std::uint32_t stages = problem_.stages();
+  const auto draw = [&](std::size_t many) { return static_cast<std::uint32_t>(random_() % many); };
+  const std::uint32_t place = draw(std::size_t{stages} * problem_.replicas());
+  const std::uint32_t r = place / stages;
+  const bool placement = problem_.job().capabilities.placement;
+  const std::uint32_t kind = placement ? draw(8) : 0;
+  if (kind < 3) {
+    if (stages == 1) {
+      return false;
+    }
+    const std::uint32_t k = 1 + draw(stages - 1);
+    std::vector<std::uint32_t> cuts(layout_.cuts(r).begin(), layout_.cuts(r).end());
+    cuts[k] += draw(2) == 0 ? 1U : ~0U;
+    if (cuts[k] <= cuts[k - 1] || cuts[k] >= cuts[k + 1] || borders_pinned(r, k)) {
+      return false;
+    }
+    set_cuts(r, cuts);
+    return true;
+  }
+  if (kind == 3 && stages > 2) {
+    return rotate(r, place % stages, draw(stages)) && layout_.changed();
+  }
+  const std::vector<Block> blocks = blocks_of(place);
+  const Block& hand = blocks[draw(blocks.size())];
+  const std::uint32_t unit = draw(problem_.units().size());
+  Block other{unit};
+  if (hand.size() > 1) {
+    other = problem_.units_of(problem_.unit(unit).node);
+  }
+  if (problem_.unit(unit).node == problem_.unit(hand.front()).node || !may_exchange(hand, other)) {
+    return false;
+  }
+  apply({hand, std::move(other), kind == 4});
+  return true;
+}
+
+void LocalSearch::anneal(std::uint64_t until) {
+  const std::uint64_t start = layout_.evaluations();
+  restore(best_);
+  for (std::uint32_t failed = 0; !spent() && layout_.evaluations() < until && failed < 1000;) {
+    if (!wander()) {
+      layout_.undo();
+      ++failed;
+      continue;
+    }
+    failed = 0;
+    const Worth worth = layout_.estimate();
+    const double done =
+        static_cast<double>(layout_.evaluations() - start) / static_cast<double>(until - start);
+    const double temperature = kHot * std::pow(kCold / kHot, done);
+    const double change =
+        by_potential_ ? worth.guide_s / now_.guide_s : worth.useful_s / now_.useful_s;
+    if (worth.possible() && worth.drained <= now_.drained &&
+        uniform() < std::exp((1 - change) / temperature)) {
+      now_ = layout_.settle();
+      layout_.mark();
+      record();
+    } else {
+      layout_.undo();
+    }
+  }
+}
+
+void LocalSearch::wide() {
+  // Kicks find what is near soon, annealing what takes many changes at once later.
+  for (std::uint64_t stretch = kStretch; !spent(); stretch *= 2) {
+    by_potential_ = mechanisms_.potential && random_() % 2 == 0;
+    layout_.allow_transfer(static_cast<double>(random_() % 4) * 2);
+    now_ = layout_.exact();
+    const std::uint64_t before = layout_.evaluations();
+    if (problem_.job().capabilities.placement) {
+      kicks(before + stretch);
+    }
+    anneal(layout_.evaluations() + stretch);
+    by_potential_ = mechanisms_.potential;
+    layout_.allow_transfer(1);
+    restore(best_);
+    nodes();
+    if (layout_.evaluations() == before) {
+      return;  // there is nothing that may change
     }
   }
 }

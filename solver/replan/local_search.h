@@ -1,5 +1,6 @@
 #pragma once
 
+#include "solver/replan/exact_split.h"
 #include "solver/replan/layout.h"
 #include "solver/replan/micro_replan.h"
 #include "solver/replan/row_split.h"
@@ -19,7 +20,8 @@ struct Mechanisms {
   bool stratified = true;      ///< candidates from spares, the own replica and others apart
   bool potential = true;       ///< guided by the smooth worth, not by the raw one
   bool split_touched = true;   ///< layers follow the nodes within an exchange
-  bool cascades = true;        ///< several boundaries shift together
+  bool exact_split = true;     ///< the slowest row is cut by branch and bound
+  bool reorder = true;         ///< nodes move along their row
   bool kicks = true;
 };
 
@@ -42,8 +44,8 @@ class LocalSearch {
   void rows();
   /// Nodes change places until no chain helps.
   void nodes();
-  /// Restarts from a disturbed best layout until the limits end it.
-  void kicks();
+  /// Restarts from disturbed layouts and annealing in turns, until the limits end it.
+  void wide();
   /// Takes back what the best layout does not need, to move fewer bytes.
   void trim();
 
@@ -82,10 +84,14 @@ class LocalSearch {
   struct Step {
     Block hand;
     Block other;
+    bool split = true;  ///< the touched replicas are cut anew
   };
   void exchange(const Block& a, const Block& b);
-  /// The exchange, and the touched replicas cut anew.
   void apply(const Step& step);
+  void split_rows(const Step& step);
+  /// Applies the step with the touched replicas as they are cut or cut anew, whichever guides
+  /// better, and says so in it. The layout may be left in the other of the two.
+  Worth try_step(Step& step);
   [[nodiscard]] std::vector<std::uint32_t> rows_of(const Block& block) const;
   [[nodiscard]] double norm_of(const std::vector<std::uint32_t>& rows) const;
   void split_row(std::uint32_t replica, StageLimit limit = {});
@@ -93,18 +99,38 @@ class LocalSearch {
   void set_cuts(std::uint32_t replica, const std::vector<std::uint32_t>& cuts);
 
   bool pair_cuts(std::uint32_t replica, std::uint32_t left);
-  bool chain(const Block& hand, std::uint32_t depth);
-  bool shift_boundaries(std::uint32_t replica, std::uint32_t longest);
+  struct Effort {
+    std::uint32_t depth = 0;  ///< exchanges in a chain
+    std::size_t places = 0;   ///< where chains start
+    std::size_t breadth = 0;  ///< candidates of the first exchange, a quarter for each that follows
+  };
+  bool chain(const Block& hand, const Effort& effort);
+  bool shift_boundaries(std::uint32_t replica);
+  bool split_exactly(std::uint64_t branches);
   bool lighten(std::uint32_t replica);
-  [[nodiscard]] bool moves_pinned(std::uint32_t replica, std::uint32_t first,
-                                  std::uint32_t length) const;
-  bool descend(std::uint32_t depth, std::size_t places);
+  [[nodiscard]] bool has_pinned(std::uint32_t replica) const;
+  [[nodiscard]] bool borders_pinned(std::uint32_t replica, std::uint32_t boundary) const;
+  bool descend(const Effort& effort);
+  /// Moves the unit of a stage to another stage of its row and those between up. False: a pin or
+  /// another width is in the way, the layout may be changed.
+  bool rotate(std::uint32_t replica, std::uint32_t from, std::uint32_t to);
+  bool reorder();
+  /// The row as it is cut or cut anew, whichever guides better.
+  Worth better_cut(std::uint32_t replica);
+  bool kick(std::uint32_t exchanges);
+  void kicks(std::uint64_t until);
+  /// A random small change; false: none was possible.
+  bool wander();
+  void anneal(std::uint64_t until);
+  double uniform();
 
   Layout& layout_;
   Problem& problem_;
   const ReplanLimits& limits_;
   const Mechanisms mechanisms_;
+  bool by_potential_;
   RowSplit split_;
+  ExactSplit exact_;
   std::mt19937_64 random_;
   Worth now_;
   Snapshot best_;

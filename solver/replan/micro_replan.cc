@@ -43,7 +43,7 @@ class MicroReplan {
     const std::pair<const char*, Widening> widenings[] = {
         {"microbatches", &LocalSearch::balance}, {"pair", &LocalSearch::pairs},
         {"spares", &LocalSearch::spares},        {"replicas", &LocalSearch::rows},
-        {"nodes", &LocalSearch::nodes},          {"kicks", &LocalSearch::kicks},
+        {"nodes", &LocalSearch::nodes},          {"wide", &LocalSearch::wide},
     };
     for (const auto& [what, widen] : widenings) {
       (search_.*widen)();

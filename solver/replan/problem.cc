@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 namespace tapas::solver {
@@ -75,7 +76,12 @@ std::uint32_t Problem::shard_of(std::uint32_t node_type, std::uint16_t width) {
       shard_ids_.try_emplace(sharding, static_cast<std::uint32_t>(shards_.size()));
   if (added) {
     tables_.push_back(std::make_unique<const LayerTable>(job_, *model_, sharding));
-    Shard shard{tables_.back().get(), memory_rule(job_, node_type, replicas_), {}, {}, {}};
+    Shard shard{tables_.back().get(),
+                memory_rule(job_, node_type, replicas_),
+                {},
+                {},
+                best_ring(job_.cluster, node_type, width, replicas_).bytes_per_s,
+                {}};
     shard.before.resize(layers_ + 1);
     shard.params_before.resize(layers_ + 1);
     for (std::uint32_t l = 0; l < layers_; ++l) {
@@ -235,8 +241,15 @@ bool Problem::alike(std::uint32_t unit, std::uint32_t replica, std::uint32_t oth
   const Unit& a = units_[unit];
   const Unit& b = units_[other];
   const bool same_flags =
-      !keeps_flags(a) || replica == other_replica || current_.replica_checkpoint.empty();
-  return keeps_flags(a) == keeps_flags(b) && same_flags &&
+      keeps_flags(a) == keeps_flags(b) &&
+      (!keeps_flags(a) || replica == other_replica || current_.replica_checkpoint.empty());
+  // What the two hold already decides what fits during the switch.
+  const auto holds = [&](const Unit& x, std::uint32_t r) {
+    return x.home == kNone
+               ? std::tuple(kNone, kNone, false)
+               : std::tuple(home_[x.home].first, home_[x.home].last, x.home / stages_ == r);
+  };
+  return same_flags && holds(a, replica) == holds(b, other_replica) &&
          std::equal(a.widths.begin(), a.widths.end(), b.widths.begin(), b.widths.end(),
                     [](const Unit::Width& x, const Unit::Width& y) {
                       return x.shard == y.shard && x.slowdown == y.slowdown;

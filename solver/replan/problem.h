@@ -81,7 +81,7 @@ class Problem {
   [[nodiscard]] double inside(std::uint32_t unit) const {
     return state_.node_links.empty() ? 1 : state_.node_links[units_[unit].node].inside;
   }
-  /// Whether the two take equal times for all layers.
+  /// Whether the two take equal times for all layers and equal layers fit them.
   [[nodiscard]] bool alike(std::uint32_t unit, std::uint32_t replica, std::uint32_t other,
                            std::uint32_t other_replica) const;
 
@@ -90,6 +90,7 @@ class Problem {
     MemoryRule rule;
     std::vector<LayerTimes> before;  ///< [layer]: sum over the layers before
     std::vector<double> params_before;
+    double ring_bytes_per_s = 0;  ///< no ring of such groups is faster
     /// [held][first layer]: end of the longest range that fits without recomputation.
     std::vector<std::vector<std::uint32_t>> plain_reach;
   };

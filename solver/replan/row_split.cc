@@ -33,7 +33,9 @@ double RowSplit::time_s(std::uint32_t stage, std::uint32_t first, std::uint32_t 
   for (const Holder& holder : holders_[stage]) {
     const StageTime time =
         problem_.stage_time(holder.unit, holder.replica, stage, holder.microbatches, {first, last});
-    slowest = std::max(slowest, time.fits ? time.total_s() : kForever);
+    const bool fits =
+        time.fits && problem_.fits_switch(holder.unit, holder.replica, time.width, {first, last});
+    slowest = std::max(slowest, fits ? time.total_s() : kForever);
   }
   return slowest;
 }
