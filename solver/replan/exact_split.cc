@@ -104,7 +104,8 @@ void ExactSplit::branch(std::uint32_t stage, double before_s) {
     return;
   }
   const auto consider = [&](std::uint32_t last) {
-    if (left_ == 0 || (*spent_)()) {
+    constexpr std::uint64_t kAskEvery = 64;  // branches are cheaper than a look at the clock
+    if (left_ == 0 || (left_ % kAskEvery == 0 && (*spent_)())) {
       left_ = 0;
       return;
     }

@@ -126,7 +126,7 @@ class Layout {
     std::uint32_t microbatches = 0;
     bool fits = true;
     bool finished = false;  ///< done and what follows it are those of the rings as they are
-    bool moved = false;  ///< differs from the current plan in units or cuts
+    bool moved = false;     ///< differs from the current plan in units or cuts
     std::vector<StageTime> time;
     std::vector<double> hop;     ///< from each stage to the next and back
     std::vector<double> end;     ///< of the last backward

@@ -395,7 +395,7 @@ bool LocalSearch::pair_cuts(std::uint32_t replica, std::uint32_t left) {
   const std::uint32_t old = cuts[left + 1];
   std::uint32_t best = old;
   Worth least = now_;
-  for (std::uint32_t c = cuts[left] + 1; c < cuts[left + 2]; ++c) {
+  for (std::uint32_t c = cuts[left] + 1; c < cuts[left + 2] && !spent(); ++c) {
     if (c == old) {
       continue;
     }
@@ -749,6 +749,9 @@ bool LocalSearch::descend(const Effort& effort) {
 }
 
 bool LocalSearch::rotate(std::uint32_t replica, std::uint32_t from, std::uint32_t to) {
+  if (from == to) {
+    return false;
+  }
   for (std::uint32_t s = from; s != to;) {
     const std::uint32_t next = s < to ? s + 1 : s - 1;
     const Block a{layout_.unit(replica, s)};
@@ -805,11 +808,14 @@ bool LocalSearch::kick(std::uint32_t exchanges) {
     const std::uint32_t place =
         focused ? places[draw(places.size())] : draw(std::size_t{stages} * problem_.replicas());
     if (stages > 2 && draw(4) == 0) {
-      if (!rotate(place / stages, place % stages, draw(stages))) {
-        return false;
+      const std::uint32_t to = draw(stages);
+      if (to != place % stages) {
+        if (!rotate(place / stages, place % stages, to)) {
+          return false;
+        }
+        any = true;
+        static_cast<void>(layout_.estimate());
       }
-      any = true;
-      static_cast<void>(layout_.estimate());
       continue;
     }
     const std::vector<Block> blocks = blocks_of(place);
@@ -930,10 +936,12 @@ void LocalSearch::wide() {
     layout_.allow_transfer(static_cast<double>(random_() % 4) * 2);
     now_ = layout_.exact();
     const std::uint64_t before = layout_.evaluations();
-    if (problem_.job().capabilities.placement) {
+    if (mechanisms_.kicks && problem_.job().capabilities.placement) {
       kicks(before + stretch);
     }
-    anneal(layout_.evaluations() + stretch);
+    if (mechanisms_.annealing) {
+      anneal(layout_.evaluations() + stretch);
+    }
     by_potential_ = mechanisms_.potential;
     layout_.allow_transfer(1);
     restore(best_);

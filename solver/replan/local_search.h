@@ -23,6 +23,7 @@ struct Mechanisms {
   bool exact_split = true;     ///< the slowest row is cut by branch and bound
   bool reorder = true;         ///< nodes move along their row
   bool kicks = true;
+  bool annealing = true;  ///< in turns with the kicks
 };
 
 /// Improves a layout by moving what the measurements made slow: layers first, then nodes, in the
@@ -135,5 +136,10 @@ class LocalSearch {
   Worth now_;
   Snapshot best_;
 };
+
+/// micro_replan() without some of its mechanisms, for measurements.
+[[nodiscard]] Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request,
+                                            const ReplanLimits& limits,
+                                            const Mechanisms& mechanisms);
 
 }  // namespace tapas::solver

@@ -22,13 +22,16 @@ constexpr double kGain = 1e-9;
 
 class MicroReplan {
  public:
-  MicroReplan(const Job& job, const ReplanRequest& request, const ReplanLimits& limits)
+  MicroReplan(const Job& job, const ReplanRequest& request, const ReplanLimits& limits,
+              const Mechanisms& mechanisms)
       : job_(job),
         request_(request),
         problem_(job, request.current, request.state, request.pinned),
         layout_(problem_, request.expected_episode_s, job.switch_pause_s),
-        search_(layout_, limits),
-        bound_s_(lower_bound_s(problem_)) {}
+        search_(layout_, limits, mechanisms),
+        bound_s_(lower_bound_s(problem_)),
+        evaluator_(job),
+        now_(judge(request.current)) {}
 
   Proposal run() {
     search();
@@ -70,8 +73,7 @@ class MicroReplan {
 
   Judged judge(const Plan& plan) {
     Judged judged;
-    PlanEvaluator evaluator(job_);
-    judged.step_s = evaluator.step_time_s(plan, request_.state) * request_.calibration;
+    judged.step_s = evaluator_.step_time_s(plan, request_.state) * request_.calibration;
     judged.moves = moves_between(job_, request_.current, plan);
     judged.switch_s = job_.switch_pause_s + transfer_s(job_, judged.moves, request_.state);
     const double left = request_.expected_episode_s - judged.switch_s;
@@ -94,7 +96,7 @@ class MicroReplan {
   }
 
   Proposal propose(Plan plan) {
-    Judged now = judge(request_.current);
+    Judged& now = now_;
     now.useful_s = now.step_s;
     Judged best = judge(plan);
     Proposal proposal;
@@ -239,6 +241,8 @@ class MicroReplan {
   Layout layout_;
   LocalSearch search_;
   const double bound_s_;
+  PlanEvaluator evaluator_;
+  Judged now_;  ///< the current plan
   std::vector<Tried> tried_;
   std::string stopped_;
 };
@@ -247,9 +251,14 @@ class MicroReplan {
 
 Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request,
                               const ReplanLimits& limits) {
+  return micro_replan(job, request, limits, Mechanisms());
+}
+
+Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request,
+                              const ReplanLimits& limits, const Mechanisms& mechanisms) {
   const std::uint32_t size = request.current.micro_batch_size;
   if (size != 0 && size != job.graph.micro_batch_size && job.global_batch % size == 0) {
-    return micro_replan(with_micro_batch_size(job, size), request, limits);
+    return micro_replan(with_micro_batch_size(job, size), request, limits, mechanisms);
   }
   if (auto ok = check_plan(job, request.current); !ok) {
     return fail_in("current plan", ok.error());
@@ -274,7 +283,7 @@ Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request,
     return fail(ErrorCode::kInvalid, "replan: pins for {} nodes, but the cluster has {}",
                 request.pinned.size(), job.cluster.nodes.size());
   }
-  return MicroReplan(job, request, limits).run();
+  return MicroReplan(job, request, limits, mechanisms).run();
 }
 
 }  // namespace tapas::solver
