@@ -1,7 +1,6 @@
 #include "solver/cost/links.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 
@@ -153,10 +152,10 @@ Ring ring_over(const Cluster& cluster, std::span<const RingMember> members, std:
     const double rate = std::min(hop / state.path(here.node, next.node),
                                  across(type, here.count).inside_bytes_per_s / links.inside);
     ring.bytes_per_s = std::min(ring.bytes_per_s, rate);
-    sum += 1 / (rate * rate * rate * rate);
+    sum += 1 / rate;
     ring.latency_s = std::max(ring.latency_s, tier.latency_s);
   }
-  ring.mean_bytes_per_s = 1 / std::sqrt(std::sqrt(sum / static_cast<double>(members.size())));
+  ring.mean_bytes_per_s = static_cast<double>(members.size()) / sum;
   return ring;
 }
 

@@ -21,8 +21,8 @@ struct Ring {
   std::uint32_t members = 1;
   double latency_s = 0;  ///< of one hop
   double bytes_per_s = 0;
-  /// With the fourth-power mean of the hops' times instead of the longest: tells apart rings that
-  /// have more and fewer slow hops.
+  /// By the mean time of the hops instead of the longest: tells apart rings that have more and
+  /// fewer slow hops.
   double mean_bytes_per_s = 0;
 
   friend bool operator==(const Ring&, const Ring&) = default;

@@ -10,6 +10,10 @@ namespace tapas::solver {
 namespace {
 
 constexpr double kGain = 1e-9;
+// A ring counts a little by its mean hop, so that one of several slow ones may go first.
+constexpr double kOfMean = 0.1;
+// What the guide promises below this is not worth moving anything.
+constexpr double kWorthwhile = 1e-6;
 // Of a horizon that a switch would eat up.
 constexpr double kHopeless = 1e3;
 
@@ -71,7 +75,7 @@ bool better_guide(const Worth& a, const Worth& b) {
   if (a.drained != b.drained || !a.possible() || !b.possible()) {
     return a.possible() && (!b.possible() || a.drained < b.drained);
   }
-  return less(a.guide_s, b.guide_s);
+  return a.guide_s < b.guide_s * (1 - kWorthwhile);
 }
 
 Layout::Layout(Problem& problem, double episode_s, double pause_s)
@@ -326,7 +330,7 @@ void Layout::set_ring(std::uint32_t stage, const Ring& ring) {
   }
   rings_[stage] = ring;
   Ring smooth = ring;
-  smooth.bytes_per_s = ring.mean_bytes_per_s;
+  smooth.bytes_per_s = 1 / ((1 - kOfMean) / ring.bytes_per_s + kOfMean / ring.mean_bytes_per_s);
   const std::size_t shards = problem_.shards().size();
   for (std::uint32_t k = 0; k < shards; ++k) {
     tails_[stage * shards + k] = problem_.tail(ring, k);

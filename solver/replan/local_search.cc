@@ -19,11 +19,14 @@ constexpr double kSlow = 1.02;
 constexpr double kAccept = 0.01;
 constexpr std::uint32_t kFruitless = 60;
 constexpr std::uint32_t kPatience = 10;
+// A healthy node in a slow ring is looked at after the slow one.
+constexpr double kVictim = 0.3;
 constexpr double kHot = 0.03;  // temperatures, as a share of the worth
 constexpr double kCold = 0.0003;
 constexpr std::uint64_t kStretch = 1000;
 // Splits of kicks this close to where they came from are worth a closer look.
 constexpr double kPromising = 0.03;
+constexpr std::uint64_t kPairs = 400;
 constexpr std::uint64_t kBranches = 20000;
 constexpr std::uint64_t kBranchesOfKick = 1000;
 
@@ -109,7 +112,7 @@ bool LocalSearch::keep_if_better(const Worth& estimate) {
 }
 
 double LocalSearch::harm_s(std::uint32_t replica, std::uint32_t stage, double least_hop_s,
-                           bool measured_only) const {
+                           Look look) const {
   const Unit& unit = problem_.unit(layout_.unit(replica, stage));
   if (unit.drained) {
     return kForever;
@@ -124,7 +127,8 @@ double LocalSearch::harm_s(std::uint32_t replica, std::uint32_t stage, double le
       nics = std::max(nics, path.factor);
     }
   }
-  if (nics > kSlow || !measured_only) {
+  const bool moved = unit.home != replica * problem_.stages() + stage;
+  if (nics > kSlow || look == Look::kAll || (moved && look == Look::kMoved)) {
     if (stage > 0) {
       per_microbatch += layout_.hop_s(replica, stage - 1) - least_hop_s;
     }
@@ -134,14 +138,15 @@ double LocalSearch::harm_s(std::uint32_t replica, std::uint32_t stage, double le
   }
   const double sync = layout_.done_s(replica, stage) - layout_.end_s(replica, stage);
   double slower = nics > kSlow ? 1 - 1 / nics : 0;
-  if (!measured_only && problem_.replicas() > 1) {
+  if (look == Look::kAll && slower == 0 && problem_.replicas() > 1) {
+    // One of a slow ring, not the one that makes it slow.
     const Problem::Shard& shard = problem_.shards()[unit.widths[time.width].shard];
-    slower = 1 - layout_.ring(stage).bytes_per_s / shard.ring_bytes_per_s;
+    slower = kVictim * (1 - layout_.ring(stage).bytes_per_s / shard.ring_bytes_per_s);
   }
   return per_microbatch * layout_.microbatches(replica) + sync * slower;
 }
 
-std::vector<std::uint32_t> LocalSearch::focus(std::size_t most, bool measured_only) {
+std::vector<std::uint32_t> LocalSearch::focus(std::size_t most, Look look) {
   struct Place {
     double harm = 0;
     std::uint32_t place = 0;
@@ -159,7 +164,7 @@ std::vector<std::uint32_t> LocalSearch::focus(std::size_t most, bool measured_on
     const double late = layout_.row_s(r) / slowest;
     const double weight = late * late * late * late;
     for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
-      const double harm = harm_s(r, s, least_hop, measured_only) * weight;
+      const double harm = harm_s(r, s, least_hop, look) * weight;
       if (harm > 0) {
         places.push_back({harm, r * problem_.stages() + s});
       }
@@ -377,8 +382,8 @@ void LocalSearch::set_cuts(std::uint32_t replica, const std::vector<std::uint32_
   }
 }
 
-void LocalSearch::split_row(std::uint32_t replica, StageLimit limit) {
-  set_cuts(replica, split_(layout_, replica, limit));
+void LocalSearch::split_row(std::uint32_t replica, std::span<const StageLimit> limits) {
+  set_cuts(replica, split_(layout_, replica, limits));
 }
 
 void LocalSearch::balance() {
@@ -418,11 +423,14 @@ bool LocalSearch::pair_cuts(std::uint32_t replica, std::uint32_t left) {
 
 void LocalSearch::pairs() {
   const std::uint32_t stages = problem_.stages();
-  for (const std::uint32_t place : focus(8, /*measured_only=*/true)) {
+  // Where all share one split every cut is timed for all of them.
+  const std::uint64_t end =
+      layout_.evaluations() + std::max<std::uint64_t>(kPairs, 12 * problem_.replicas());
+  for (const std::uint32_t place : focus(8, Look::kMeasured)) {
     const std::uint32_t r = place / stages;
     const std::uint32_t s = place % stages;
     // The better side first; the other may take some more.
-    for (bool changed = true; changed && !spent();) {
+    for (bool changed = layout_.evaluations() < end; changed && !spent();) {
       changed = (s > 0 && pair_cuts(r, s - 1));
       changed = (s + 1 < stages && pair_cuts(r, s)) || changed;
     }
@@ -441,7 +449,7 @@ void LocalSearch::spares() {
   };
   std::vector<Need> needs;
   std::vector<Block> idle;
-  for (const std::uint32_t place : focus(16)) {
+  for (const std::uint32_t place : focus(16, Look::kMoved)) {
     for (const Block& hand : blocks_of(place)) {
       for (const Block& other : candidates(hand, kSpares, /*idle_only=*/true)) {
         if (std::find(idle.begin(), idle.end(), other) == idle.end()) {
@@ -517,32 +525,47 @@ void LocalSearch::rows() {
   shift_boundaries(layout_.slowest());
 }
 
-/// Takes layers off the stage whose gradients come last: as many as is best, as the first few may
-/// only make the other stages longer.
+/// Takes layers off the stages whose gradients come last, one to three of them together: as many as
+/// is best, as the first few may only make the other stages longer.
 bool LocalSearch::lighten(std::uint32_t replica) {
-  std::uint32_t last = 0;
-  for (std::uint32_t s = 1; s < problem_.stages(); ++s) {
-    last = layout_.done_s(replica, s) > layout_.done_s(replica, last) ? s : last;
-  }
-  const auto hold_down = [&](std::uint32_t layers) {
+  const std::uint32_t stages = problem_.stages();
+  std::vector<std::uint32_t> last(stages);
+  std::iota(last.begin(), last.end(), 0U);
+  std::stable_sort(last.begin(), last.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return layout_.done_s(replica, a) > layout_.done_s(replica, b);
+  });
+  std::vector<StageLimit> limits;
+  const auto hold_down = [&] {
     // The gradients of all replicas go over one ring.
     for (std::uint32_t r = 0; r < (problem_.tied() ? 1 : problem_.replicas()); ++r) {
-      split_row(r, {last, layers});
+      split_row(r, limits);
     }
     return layout_.estimate();
   };
   Worth least = now_;
-  std::uint32_t best = 0;
-  for (std::uint32_t n = layout_.cuts(replica)[last + 1] - layout_.cuts(replica)[last];
-       n-- > 1 && !spent();) {
-    const Worth worth = hold_down(n);
-    if (improves(worth, least)) {
-      least = worth;
-      best = n;
+  std::vector<StageLimit> best;
+  const std::size_t together = problem_.replicas() > 1 ? 3 : 1;
+  for (std::size_t k = 1; k <= std::min<std::size_t>(together, stages); ++k) {
+    std::uint32_t most = 0;
+    for (std::size_t j = 0; j < k; ++j) {
+      const auto cuts = layout_.cuts(replica);
+      most = std::max(most, cuts[last[j] + 1] - cuts[last[j]]);
     }
-    layout_.undo();
+    for (std::uint32_t n = most; n-- > 1 && !spent();) {
+      limits.clear();
+      for (std::size_t j = 0; j < k; ++j) {
+        limits.push_back({last[j], n});
+      }
+      const Worth worth = hold_down();
+      if (improves(worth, least)) {
+        least = worth;
+        best = limits;
+      }
+      layout_.undo();
+    }
   }
-  return best > 0 && keep_if_better(hold_down(best));
+  limits = best;
+  return !best.empty() && keep_if_better(hold_down());
 }
 
 /// The best split of the row that the step waits for.
@@ -563,17 +586,21 @@ bool LocalSearch::split_exactly(std::uint64_t branches) {
 
 bool LocalSearch::shift_boundaries(std::uint32_t replica) {
   bool improved = false;
+  const std::uint32_t first = replica == kNone ? 0 : replica;
+  const std::uint32_t last = replica == kNone && !problem_.tied() ? problem_.replicas() : first + 1;
   for (std::uint32_t k = 1; k < problem_.stages(); ++k) {
     for (const bool up : {false, true}) {
       if (spent()) {
         return improved;
       }
-      std::vector<std::uint32_t> cuts(layout_.cuts(replica).begin(), layout_.cuts(replica).end());
-      cuts[k] += up ? 1U : ~0U;
-      if (cuts[k] > cuts[k - 1] && cuts[k] < cuts[k + 1] && !borders_pinned(replica, k)) {
-        set_cuts(replica, cuts);
-        improved = keep_if_better(layout_.estimate()) || improved;
+      for (std::uint32_t r = first; r < last; ++r) {
+        std::vector<std::uint32_t> cuts(layout_.cuts(r).begin(), layout_.cuts(r).end());
+        cuts[k] += up ? 1U : ~0U;
+        if (cuts[k] > cuts[k - 1] && cuts[k] < cuts[k + 1] && !borders_pinned(r, k)) {
+          set_cuts(r, cuts);
+        }
       }
+      improved = (layout_.changed() && keep_if_better(layout_.estimate())) || improved;
     }
   }
   return improved;
@@ -731,7 +758,7 @@ bool LocalSearch::descend(const Effort& effort) {
   bool improved = false;
   for (bool changed = true; changed && !spent();) {
     changed = false;
-    for (const std::uint32_t place : focus(effort.places)) {
+    for (const std::uint32_t place : focus(effort.places, effort.look)) {
       for (const Block& block : blocks_of(place)) {
         if (spent()) {
           return improved;
@@ -788,12 +815,18 @@ bool LocalSearch::reorder() {
 void LocalSearch::nodes() {
   for (Worth before; better(best_.worth, before) && !spent();) {
     before = best_.worth;
-    descend({mechanisms_.depth, 16, 12});
+    descend({mechanisms_.depth, 16, Look::kMoved, 12});
     if (mechanisms_.exact_split) {
       split_exactly(kBranches);
     }
+    if (problem_.replicas() > 1) {
+      shift_boundaries(kNone);
+    }
     if (mechanisms_.reorder && problem_.job().capabilities.placement) {
       reorder();
+    }
+    if (!better(best_.worth, before)) {
+      descend({mechanisms_.depth, 16, Look::kAll, 12});
     }
   }
 }
@@ -801,7 +834,7 @@ void LocalSearch::nodes() {
 bool LocalSearch::kick(std::uint32_t exchanges) {
   const std::uint32_t stages = problem_.stages();
   const auto draw = [&](std::size_t many) { return static_cast<std::uint32_t>(random_() % many); };
-  const std::vector<std::uint32_t> places = focus(16);
+  const std::vector<std::uint32_t> places = focus(16, Look::kAll);
   bool any = false;
   for (std::uint32_t k = 0; k < exchanges; ++k) {
     const bool focused = !places.empty() && draw(4) != 0;
@@ -848,7 +881,7 @@ void LocalSearch::kicks(std::uint64_t until) {
     now_ = layout_.settle();
     layout_.mark();
     record();
-    descend({1, 3, 4});
+    descend({1, 3, Look::kAll, 4});
     if (mechanisms_.exact_split && now_.guide_s < base.worth.guide_s * (1 + kPromising)) {
       split_exactly(kBranchesOfKick);
     }

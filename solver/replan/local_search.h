@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -74,9 +75,12 @@ class LocalSearch {
   void record();
   [[nodiscard]] bool improves(const Worth& a, const Worth& b) const;
 
-  [[nodiscard]] std::vector<std::uint32_t> focus(std::size_t most, bool measured_only = false);
+  /// Which places are worth a look: what was measured to be slow, also what moved and got long
+  /// links, or whatever links and rings make longer.
+  enum class Look : std::uint8_t { kMeasured, kMoved, kAll };
+  [[nodiscard]] std::vector<std::uint32_t> focus(std::size_t most, Look look);
   [[nodiscard]] double harm_s(std::uint32_t replica, std::uint32_t stage, double least_hop_s,
-                              bool measured_only) const;
+                              Look look) const;
   [[nodiscard]] std::vector<Block> blocks_of(std::uint32_t place) const;
   [[nodiscard]] std::vector<Block> candidates(const Block& hand, std::size_t most,
                                               bool idle_only = false);
@@ -95,7 +99,7 @@ class LocalSearch {
   Worth try_step(Step& step);
   [[nodiscard]] std::vector<std::uint32_t> rows_of(const Block& block) const;
   [[nodiscard]] double norm_of(const std::vector<std::uint32_t>& rows) const;
-  void split_row(std::uint32_t replica, StageLimit limit = {});
+  void split_row(std::uint32_t replica, std::span<const StageLimit> limits = {});
   /// Of all replicas where they share one split. Nothing when a pinned stage would change.
   void set_cuts(std::uint32_t replica, const std::vector<std::uint32_t>& cuts);
 
@@ -103,9 +107,11 @@ class LocalSearch {
   struct Effort {
     std::uint32_t depth = 0;  ///< exchanges in a chain
     std::size_t places = 0;   ///< where chains start
+    Look look = Look::kMoved;
     std::size_t breadth = 0;  ///< candidates of the first exchange, a quarter for each that follows
   };
   bool chain(const Block& hand, const Effort& effort);
+  /// Each boundary of one replica, or with kNone of all together, a layer up or down.
   bool shift_boundaries(std::uint32_t replica);
   bool split_exactly(std::uint64_t branches);
   bool lighten(std::uint32_t replica);

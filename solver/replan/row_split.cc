@@ -26,7 +26,7 @@ void RowSplit::set_holders(const Layout& layout, std::uint32_t replica) {
 }
 
 double RowSplit::time_s(std::uint32_t stage, std::uint32_t first, std::uint32_t last) {
-  if (first >= last || (stage == limit_.stage && last - first > limit_.layers)) {
+  if (first >= last || last - first > most_[stage]) {
     return kForever;
   }
   double slowest = 0;
@@ -67,9 +67,12 @@ std::uint32_t RowSplit::taker(std::uint32_t from, double limit_s) {
 }
 
 const std::vector<std::uint32_t>& RowSplit::operator()(const Layout& layout, std::uint32_t replica,
-                                                       StageLimit limit) {
+                                                       std::span<const StageLimit> limits) {
   set_holders(layout, replica);
-  limit_ = limit;
+  most_.assign(problem_.stages(), problem_.layers());
+  for (const StageLimit& limit : limits) {
+    most_[limit.stage] = limit.layers;
+  }
   cuts_.assign(layout.cuts(replica).begin(), layout.cuts(replica).end());
   times_.resize(problem_.stages());
   for (std::uint32_t s = 0; s < problem_.stages(); ++s) {

@@ -3,13 +3,14 @@
 #include "solver/replan/layout.h"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace tapas::solver {
 
-/// Holds a stage down to so many layers; kNone = no stage.
+/// Holds a stage down to so many layers.
 struct StageLimit {
-  std::uint32_t stage = kNone;
+  std::uint32_t stage = 0;
   std::uint32_t layers = 0;
 };
 
@@ -25,9 +26,8 @@ class RowSplit {
 
   /// Of one replica or, where all share one split, of all by the slowest of each stage: the first
   /// layer of each stage and the number of layers. What fits nowhere stays where it is.
-  [[nodiscard]] const std::vector<std::uint32_t>& operator()(const Layout& layout,
-                                                             std::uint32_t replica,
-                                                             StageLimit limit = {});
+  [[nodiscard]] const std::vector<std::uint32_t>& operator()(
+      const Layout& layout, std::uint32_t replica, std::span<const StageLimit> limits = {});
 
  private:
   /// A unit that some row has at the stage, and its row.
@@ -47,7 +47,7 @@ class RowSplit {
   std::vector<bool> pinned_;                  ///< [stage]
   std::vector<std::uint32_t> cuts_;
   std::vector<double> times_;
-  StageLimit limit_;
+  std::vector<std::uint32_t> most_;  ///< [stage]: layers it may have
 };
 
 }  // namespace tapas::solver

@@ -163,15 +163,35 @@ double need_bytes(const Job& job, const Plan& plan) {
          (1 - job.limits.memory_reserve_ratio);
 }
 
+/// The same positions, taken stage by stage instead of replica by replica.
+std::vector<std::vector<Position>> columns(const std::vector<std::vector<Position>>& rows) {
+  std::vector<Position> all;
+  for (const auto& row : rows) {
+    all.insert(all.end(), row.begin(), row.end());
+  }
+  std::vector<std::vector<Position>> placement(rows.size());
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    placement[k % rows.size()].push_back(all[k]);
+  }
+  return placement;
+}
+
 /// The healthy plan of a job whose devices hold `ratio` of what it needs without recomputation, or
-/// a little more where that is too little.
+/// a little more where that is too little: replicas or the rings of stages side by side, whichever
+/// is faster.
 Plan plan_within(Job& job, const std::vector<std::vector<Position>>& placement, double ratio,
                  const std::vector<double>& slowdown) {
   job.limits.device_memory_bytes = 1e15;
   const double need = need_bytes(job, balanced_plan(job, placement, slowdown).value());
   for (;; ratio *= 1.05) {
     job.limits.device_memory_bytes = need * ratio;
-    if (auto plan = balanced_plan(job, placement, slowdown)) {
+    auto plan = balanced_plan(job, placement, slowdown);
+    auto other = balanced_plan(job, columns(placement), slowdown);
+    if (plan && other) {
+      const bool faster = predict(job, *other).step_time_s < predict(job, *plan).step_time_s;
+      return faster ? *std::move(other) : *std::move(plan);
+    }
+    if (plan) {
       return *std::move(plan);
     }
   }

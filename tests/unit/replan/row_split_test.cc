@@ -50,7 +50,7 @@ double least_s(Problem& problem, const Layout& layout, std::uint32_t replica, St
   testing::for_each_cut(problem.layers(), problem.stages(), [&](std::vector<std::uint32_t> cuts) {
     cuts.push_back(problem.layers());
     if (keeps_pinned(problem, layout, replica, cuts) &&
-        (limit.stage == kNone || cuts[limit.stage + 1] - cuts[limit.stage] <= limit.layers)) {
+        (limit.layers == 0 || cuts[limit.stage + 1] - cuts[limit.stage] <= limit.layers)) {
       least = std::min(least, slowest_s(problem, layout, replica, cuts));
     }
   });
@@ -111,7 +111,7 @@ TEST(RowSplit, HoldsAStageDownAtLeastCost) {
     if (least == kForever) {
       continue;  // pins in the way
     }
-    const std::vector<std::uint32_t> cuts = split(layout, 0, limit);
+    const std::vector<std::uint32_t> cuts = split(layout, 0, {&limit, 1});
     EXPECT_LE(cuts[s + 1] - cuts[s], limit.layers);
     EXPECT_NEAR(slowest_s(problem, layout, 0, cuts), least, 1e-9 * least);
     EXPECT_TRUE(keeps_pinned(problem, layout, 0, cuts));
