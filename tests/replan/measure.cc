@@ -1,6 +1,7 @@
 #include "tests/replan/measure.h"
 
 #include "base/check.h"
+#include "solver/replan/local_search.h"
 #include "tests/replan/annealing.h"
 #include "tests/replan/value.h"
 
@@ -18,11 +19,12 @@ double thread_cpu_s() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-Timed timed_with(const Instance& instance, ReplanLimits limits, double limit_ms) {
+Timed timed_with(const Instance& instance, ReplanLimits limits, double limit_ms,
+                 const Mechanisms& mechanisms = {}) {
   Timed timed;
   const CpuTimer timer;
   limits.out_of_time = [&] { return timer.ms() >= limit_ms; };
-  auto proposal = micro_replan(instance.job, instance.request, limits);
+  auto proposal = micro_replan(instance.job, instance.request, limits, mechanisms);
   timed.ms = timer.ms();
   TAPAS_CHECK(proposal.has_value(), "{}: {}", instance.name,
               proposal ? "" : proposal.error().message);
@@ -36,10 +38,15 @@ CpuTimer::CpuTimer() : start_s_(thread_cpu_s()) {}
 double CpuTimer::ms() const { return (thread_cpu_s() - start_s_) * 1e3; }
 
 Timed timed_replan(const Instance& instance, double ms, std::uint64_t seed) {
+  return timed_replan(instance, ms, seed, Mechanisms());
+}
+
+Timed timed_replan(const Instance& instance, double ms, std::uint64_t seed,
+                   const Mechanisms& mechanisms) {
   ReplanLimits limits;
   limits.evaluations = std::numeric_limits<std::uint64_t>::max();
   limits.seed = seed;
-  return timed_with(instance, limits, ms);
+  return timed_with(instance, limits, ms, mechanisms);
 }
 
 Timed first_answer(const Instance& instance, std::uint64_t seed) {

@@ -9,6 +9,10 @@
 #include <utility>
 #include <vector>
 
+namespace tapas::solver {
+struct Mechanisms;
+}
+
 /// The search and its rivals with a time limit. Time is processor time of the calling thread:
 /// steadier than the clock on a shared machine.
 namespace tapas::solver::testing {
@@ -29,6 +33,9 @@ struct Timed {
 
 /// The search until the time is over. Aborts when it refuses the instance.
 [[nodiscard]] Timed timed_replan(const Instance& instance, double ms, std::uint64_t seed = 1);
+/// The same without some of its mechanisms.
+[[nodiscard]] Timed timed_replan(const Instance& instance, double ms, std::uint64_t seed,
+                                 const Mechanisms& mechanisms);
 /// The search until its first two-stage answer stands: the widening "pair" is tried.
 [[nodiscard]] Timed first_answer(const Instance& instance, std::uint64_t seed = 1);
 

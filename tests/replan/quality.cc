@@ -1,4 +1,5 @@
 // Prints how far the micro-replan is from the best plan: the tables of docs/micro-replan.md.
+#include "solver/replan/local_search.h"
 #include "solver/replan/micro_replan.h"
 #include "tests/replan/annealing.h"
 #include "tests/replan/exact.h"
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <string>
 #include <tuple>
@@ -232,6 +234,120 @@ void large(const Options& options, std::uint32_t replicas, double factor, double
   progress("");
 }
 
+/// A way to a plan within so many milliseconds.
+struct Method {
+  std::string name;
+  std::function<Plan(const Instance&, double ms, std::uint64_t seed)> run;
+};
+
+/// The search whole, without one mechanism each, and its rivals.
+std::vector<Method> methods() {
+  std::vector<Method> all;
+  const auto add = [&](const std::string& name, const Mechanisms& mechanisms) {
+    all.push_back({name, [mechanisms](const Instance& instance, double ms, std::uint64_t seed) {
+                     return timed_replan(instance, ms, seed, mechanisms).proposal.plan;
+                   }});
+  };
+  add("whole", {});
+  add("depth 0: nodes stay", {.depth = 0});
+  add("depth 1: single exchanges", {.depth = 1});
+  add("no gain criterion", {.gain_criterion = false});
+  add("candidates not stratified", {.stratified = false});
+  add("raw worth, no guide", {.potential = false});
+  add("no split within an exchange", {.split_touched = false});
+  add("no exact split", {.exact_split = false});
+  add("no reorder", {.reorder = false});
+  add("no kicks", {.kicks = false});
+  add("no annealing", {.annealing = false});
+  add("neither kicks nor annealing", {.kicks = false, .annealing = false});
+  all.push_back({"rival: greedy shifts", [](const Instance& instance, double ms, std::uint64_t) {
+                   return rivals(ms)[0].second(instance);
+                 }});
+  all.push_back({"rival: rows split anew", [](const Instance& instance, double ms, std::uint64_t) {
+                   return rivals(ms)[1].second(instance);
+                 }});
+  all.push_back({"rival: annealing, 4 times the time",
+                 [](const Instance& instance, double ms, std::uint64_t) {
+                   return best_anneal(instance, ms);
+                 }});
+  return all;
+}
+
+/// What each method leaves open on large and small instances, several runs of the search each.
+void ablation(std::uint64_t seeds) {
+  constexpr std::uint64_t kRuns = 3;
+  constexpr double kLargeMs = 10;
+  constexpr double kSmallMs = 20;
+  constexpr double kLongMs = 1000;
+  const std::vector<Method> all = methods();
+  struct Row {
+    Gaps free;
+    Gaps frozen;
+    Gaps small;
+  };
+  std::vector<Row> rows(all.size());
+  // [method * kRuns + run]; the best allowed plan of all ends up in `known`.
+  const auto answers = [&](const Instance& instance, Judge& judge, double ms, Plan& known) {
+    progress(instance.name);
+    std::vector<Value> values;
+    for (const Method& method : all) {
+      for (std::uint64_t run = 1; run <= kRuns; ++run) {
+        Plan plan = method.run(instance, ms, run);
+        values.push_back(judge.value(plan));
+        if (keeps_rules(instance, method.name, plan) && better(values.back(), judge.value(known))) {
+          known = std::move(plan);
+        }
+      }
+    }
+    return values;
+  };
+  const auto note = [&](Gaps Row::*part, const std::string& instance,
+                        const std::vector<Value>& values, const Value& best, double ms) {
+    for (std::size_t k = 0; k < values.size(); ++k) {
+      (rows[k / kRuns].*part).add(instance, gap_to(values[k], best), ms);
+    }
+  };
+  for (std::uint32_t event = 1; event <= kEvents; ++event) {
+    for (const Runtime runtime : {Runtime::kFree, Runtime::kFrozen}) {
+      for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+        const Instance instance = large_instance(event, seed, runtime);
+        Judge judge(instance.job, instance.request);
+        Plan known = timed_replan(instance, kLongMs, kRuns + 1).proposal.plan;
+        const std::vector<Value> values = answers(instance, judge, kLargeMs, known);
+        note(runtime == Runtime::kFree ? &Row::free : &Row::frozen, instance.name, values,
+             judge.value(known), kLargeMs);
+      }
+    }
+  }
+  for (const SmallFamily& family : small_families()) {
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+      const Instance instance = small_instance(family.name, seed);
+      Judge judge(instance.job, instance.request);
+      Plan known = instance.request.current;
+      const std::vector<Value> values = answers(instance, judge, kSmallMs, known);
+      const Exact exact = exact_optimum(instance.job, instance.request, known);
+      if (exact.proven) {
+        note(&Row::small, instance.name, values, exact.value, kSmallMs);
+      } else {
+        fmt::print(stderr, "\n{}: no proof in time, left out\n", instance.name);
+      }
+    }
+  }
+  progress("");
+  fmt::print(
+      "| search | mean gap % free | mean gap % frozen | worst gap % | small optimal % | small mean "
+      "gap % |\n|---|---|---|---|---|---|\n");
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    const Row& row = rows[k];
+    const Gaps& worse = row.free.worst() > row.frozen.worst() ? row.free : row.frozen;
+    fmt::print("| {} | {:.3f} | {:.3f} | {:.2f} ({}) | {:.1f} | {:.3f} |\n", all[k].name,
+               row.free.mean(), row.frozen.mean(), worse.worst(), worse.worst_instance(),
+               row.small.share_within(kOptimal), row.small.mean());
+  }
+  fmt::print("\n{} runs on instances of E1 to E8 free, {} frozen, {} of small families.\n",
+             rows[0].free.count(), rows[0].frozen.count(), rows[0].small.count());
+}
+
 }  // namespace
 }  // namespace tapas::solver::testing
 
@@ -241,13 +357,17 @@ int main(int argc, char** argv) {
                "tapas-replan-quality");
   bool small_ones = false;
   bool large_ones = false;
+  bool parts = false;
   std::uint32_t devices = 1024;
   double factor = 100;
   double anneal_factor = 300;
   Options options;
   app.add_flag("--small", small_ones, "small families against the proven optimum");
   app.add_flag("--large", large_ones, "E1 to E8 against the best plan known");
-  app.add_option("--seeds", options.seeds, "instances of each family or event [100 or 3]");
+  app.add_flag("--ablation", parts,
+               "the search without each of its mechanisms: E1 to E8 in 10 ms, small ones in 20 ms");
+  app.add_option("--seeds", options.seeds,
+                 "instances of each family or event [small 100, large 3, ablation 2]");
   app.add_option("--ms", options.ms, "time limits of the search [20,100 or 2,10,50]")
       ->delimiter(',');
   app.add_option("--only", options.only, "a family, or part of \"E5 frozen\"");
@@ -269,7 +389,10 @@ int main(int argc, char** argv) {
     mine.ms = mine.ms.empty() ? std::vector<double>{2, 10, 50} : mine.ms;
     large(mine, devices / 128, factor, anneal_factor);
   }
-  if (!small_ones && !large_ones) {
+  if (parts) {
+    ablation(options.seeds > 0 ? options.seeds : 2);
+  }
+  if (!small_ones && !large_ones && !parts) {
     fmt::print("{}", app.help());
   }
   return 0;
