@@ -20,8 +20,10 @@ add_library(
   replan/exact_split.cc
   replan/layout.cc
   replan/local_search.cc
+  replan/node_moves.cc
   replan/problem.cc
   replan/row_split.cc
+  replan/wide.cc
   search/anneal.cc
   search/branch.cc
   search/document_search.cc
