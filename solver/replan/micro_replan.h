@@ -33,7 +33,7 @@ struct ReplanLimits {
 
 /// One widening of the search and what it came to.
 struct Tried {
-  std::string what;               ///< "microbatches", "pair", "rows", "nodes", "kicks"
+  std::string what;               ///< "microbatches", "pair", "spares", "replicas", "nodes", "wide"
   double step_s = 0;              ///< of the best plan so far, calibrated
   std::uint64_t evaluations = 0;  ///< since the start
 };
