@@ -32,6 +32,11 @@ Prediction predict(const Job& job, const Plan& plan, const ClusterState& state) 
     return predict(with_micro_batch_size(job, plan.micro_batch_size), plan, state);
   }
   PlanEvaluator evaluator(job);
+  return predict(evaluator, plan, state);
+}
+
+Prediction predict(PlanEvaluator& evaluator, const Plan& plan, const ClusterState& state) {
+  const Job& job = evaluator.job();
   const std::uint32_t layers = job.graph.layer_count();
   Prediction p;
   p.step_time_s = evaluator.step_time_s(plan, state);

@@ -143,7 +143,7 @@ class MicroReplan {
     plan.parent = request_.current.epoch;
     plan.epoch = Epoch(request_.current.epoch.value() + 1);
     const double healthy_bound = request_.current.predicted.lower_bound_s;
-    plan.predicted = predict(job_, plan);
+    plan.predicted = predict(evaluator_, plan);
     plan.predicted.lower_bound_s = healthy_bound;
     plan.predicted.gap_ratio =
         healthy_bound > 0 ? plan.predicted.step_time_s / healthy_bound - 1 : 0;
