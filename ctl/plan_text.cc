@@ -375,13 +375,13 @@ std::string moves_text(const json::Value& moves) {
   };
   using Way = std::tuple<std::uint64_t, std::string, std::string>;  // replica, from, to
   std::map<Way, Group> groups;
-  const auto end_of = [](const json::Value& end) {
-    return fmt::format("stage {} {}", count_at(end, "stage"), place_of(end));
+  const auto end_of = [](const json::Value& move, const char* stage, const char* place) {
+    return fmt::format("stage {} {}", count_at(move, stage), place_of(object_at(move, place)));
   };
   double bytes = 0;
   for (const json::Value& move : moves) {
-    Group& group = groups[{count_at(move, "replica"), end_of(object_at(move, "from")),
-                           end_of(object_at(move, "to"))}];
+    Group& group = groups[{count_at(move, "replica"), end_of(move, "from_stage", "from"),
+                           end_of(move, "to_stage", "to")}];
     group.layers.push_back(static_cast<std::uint32_t>(count_at(move, "layer")));
     group.bytes += number_at(move, "bytes");
     bytes += number_at(move, "bytes");

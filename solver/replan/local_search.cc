@@ -368,9 +368,6 @@ void LocalSearch::nodes() {
     if (problem_.replicas() > 1) {
       shift_boundaries(kNone);
     }
-    if (mechanisms_.reorder && problem_.job().capabilities.placement) {
-      reorder();
-    }
     if (!better(best_.worth, before)) {
       descend({mechanisms_.depth, 16, Look::kAll, 12});
     }

@@ -22,7 +22,6 @@ struct Mechanisms {
   bool potential = true;       ///< guided by the smooth worth, not by the raw one
   bool split_touched = true;   ///< layers follow the nodes within an exchange
   bool exact_split = true;     ///< the slowest row is cut by branch and bound
-  bool reorder = true;         ///< nodes move along their row
   bool kicks = true;
   bool annealing = true;  ///< in turns with the kicks
 };
@@ -121,9 +120,6 @@ class LocalSearch {
   /// Moves the unit of a stage to another stage of its row and those between up. False: a pin or
   /// another width is in the way, the layout may be changed.
   bool rotate(std::uint32_t replica, std::uint32_t from, std::uint32_t to);
-  bool reorder();
-  /// The row as it is cut or cut anew, whichever guides better.
-  Worth better_cut(std::uint32_t replica);
   bool kick(std::uint32_t exchanges);
   void kicks(std::uint64_t until);
   /// A random small change; false: none was possible.

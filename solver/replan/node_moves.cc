@@ -326,21 +326,6 @@ Worth LocalSearch::try_step(Step& step) {
   return step.split ? cut_anew : as_cut;
 }
 
-Worth LocalSearch::better_cut(std::uint32_t replica) {
-  const Worth as_cut = layout_.estimate();
-  const std::vector<std::uint32_t> old(layout_.cuts(replica).begin(), layout_.cuts(replica).end());
-  split_row(replica);
-  if (!layout_.changed()) {
-    return as_cut;
-  }
-  const Worth cut_anew = layout_.estimate();
-  if (improves(cut_anew, as_cut)) {
-    return cut_anew;
-  }
-  set_cuts(replica, old);
-  return layout_.estimate();
-}
-
 bool LocalSearch::chain(const Block& hand, const Effort& effort) {
   std::vector<Step> steps;
   std::vector<Step> best;
@@ -432,26 +417,6 @@ bool LocalSearch::rotate(std::uint32_t replica, std::uint32_t from, std::uint32_
     s = next;
   }
   return true;
-}
-
-/// Every node of the row that the step waits for goes to every other place of it, those between
-/// move up.
-bool LocalSearch::reorder() {
-  const std::uint32_t stages = problem_.stages();
-  const std::uint32_t row = layout_.slowest();
-  for (std::uint32_t from = 0; from < stages; ++from) {
-    for (std::uint32_t to = 0; to < stages; ++to) {
-      // Neighbours that change places are an exchange.
-      if (from == to || from + 1 == to || to + 1 == from || spent()) {
-        continue;
-      }
-      if (rotate(row, from, to) && keep_if_better(better_cut(row))) {
-        return true;
-      }
-      layout_.undo();
-    }
-  }
-  return false;
 }
 
 }  // namespace tapas::solver

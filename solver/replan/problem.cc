@@ -476,33 +476,50 @@ bool Problem::fits_switch(std::uint32_t unit, std::uint32_t replica, std::uint32
 }
 
 double lower_bound_s(const Problem& problem) {
-  const double places = static_cast<double>(problem.stages()) * problem.replicas();
-  // Layers once on the fastest unit, whatever shard that has; and per unit the work it does in a
-  // second.
-  double least_s = kUnknown;
+  // Every unit as if each layer ran as on the kind of unit that takes it fastest.
+  LayerTimes all;
+  bool one_type = true;
+  for (const Problem::Shard& shard : problem.shards()) {
+    one_type = one_type && shard.table->sharding().node_type ==
+                               problem.shards().front().table->sharding().node_type;
+  }
+  for (std::uint32_t l = 0; l < problem.layers(); ++l) {
+    LayerTimes least{kUnknown, kUnknown, kUnknown, kUnknown};
+    for (const Problem::Shard& shard : problem.shards()) {
+      const LayerTimes& t = (*shard.table)[l].times;
+      least.forward_s = std::min(least.forward_s, t.forward_s);
+      least.backward_s = std::min(least.backward_s, t.backward_s);
+      least.forward_comm_s = std::min(least.forward_comm_s, t.forward_comm_s);
+      least.backward_comm_s = std::min(least.backward_comm_s, t.backward_comm_s);
+    }
+    add(all, least);
+  }
+  double least_s = kUnknown;  // all layers once, on the fastest unit
   double fastest = kUnknown;
   std::vector<double> speeds;
-  for (const Unit& unit : problem.units()) {
-    double whole = kUnknown;
-    for (const Unit::Width& width : unit.widths) {
-      const LayerTimes& all = problem.shards()[width.shard].before.back();
-      whole = std::min(whole, (all.forward_s + all.backward_s) * width.slowdown +
-                                  (all.forward_comm_s + all.backward_comm_s));
-      fastest = std::min(fastest, width.slowdown);
+  for (std::uint32_t u = 0; u < problem.units().size(); ++u) {
+    double slowdown = kUnknown;
+    for (const Unit::Width& width : problem.unit(u).widths) {
+      slowdown = std::min(slowdown, width.slowdown);
     }
-    speeds.push_back(1 / whole);
+    const double whole = (all.forward_s + all.backward_s) * slowdown +
+                         (all.forward_comm_s + all.backward_comm_s) * problem.inside(u);
+    fastest = std::min({fastest, slowdown, problem.inside(u)});
     least_s = std::min(least_s, whole);
+    speeds.push_back(1 / whole);
   }
   std::sort(speeds.begin(), speeds.end(), std::greater<>());
-  speeds.resize(static_cast<std::size_t>(places));
+  speeds.resize(std::size_t{problem.stages()} * problem.replicas());
   const double speed = std::accumulate(speeds.begin(), speeds.end(), 0.0);
   const double total = problem.job().total_microbatches();
   // Each stage of a replica takes at least all layers once and its own (m - 1 - w / 2) times more,
   // w < stages; the mean over its stages, weighted by their speeds, and over the replicas.
   const double waits = 1 + (problem.stages() - 1) / 2.0;
   const double by_speed = least_s + std::max(0.0, total - problem.replicas() * waits) / speed;
-  return std::max({total / speed, by_speed,
-                   problem.current().predicted.lower_bound_s * std::min(1.0, fastest)});
+  // The search's bound speaks of the nodes that it planned for.
+  const double healthy =
+      one_type ? problem.current().predicted.lower_bound_s * std::min(1.0, fastest) : 0;
+  return std::max({total / speed, by_speed, healthy});
 }
 
 }  // namespace tapas::solver

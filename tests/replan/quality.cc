@@ -256,7 +256,6 @@ std::vector<Method> methods() {
   add("raw worth, no guide", {.potential = false});
   add("no split within an exchange", {.split_touched = false});
   add("no exact split", {.exact_split = false});
-  add("no reorder", {.reorder = false});
   add("no kicks", {.kicks = false});
   add("no annealing", {.annealing = false});
   add("neither kicks nor annealing", {.kicks = false, .annealing = false});

@@ -139,12 +139,13 @@ TEST(PlanChanges, SayOnceWhatHappensInManyPlaces) {
 TEST(MovesText, GroupsLayersThatGoTheSameWayAndAddsUp) {
   json::Value moves = json::Value::array();
   for (const int layer : {7, 5, 6, 9}) {
-    json::Value from = position("n1");
-    from["stage"] = 1;
-    json::Value to = position("n0");
-    to["stage"] = 0;
-    moves.push_back(
-        {{"replica", 4}, {"layer", layer}, {"from", from}, {"to", to}, {"bytes", 1.5e9}});
+    moves.push_back({{"replica", 4},
+                     {"layer", layer},
+                     {"from_stage", 1},
+                     {"to_stage", 0},
+                     {"from", position("n1")},
+                     {"to", position("n0")},
+                     {"bytes", 1.5e9}});
   }
   const std::string text = moves_text(moves);
   EXPECT_NE(text.find("      4  5-7,9   stage 1 n1[0-1]  stage 0 n0[0-1]  6.00 GB"),

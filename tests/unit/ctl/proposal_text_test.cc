@@ -8,10 +8,9 @@ namespace tapas::ctl {
 namespace {
 
 json::Value small_proposal() {
-  json::Value move = {{"replica", 0},
-                      {"layer", 4},
-                      {"from", {{"stage", 1}, {"node", "n1"}, {"devices", {0, 1}}}},
-                      {"to", {{"stage", 0}, {"node", "n0"}, {"devices", {0, 1}}}},
+  json::Value move = {{"replica", 0},    {"layer", 4},
+                      {"from_stage", 1}, {"from", {{"node", "n1"}, {"devices", {0, 1}}}},
+                      {"to_stage", 0},   {"to", {{"node", "n0"}, {"devices", {0, 1}}}},
                       {"bytes", 2e9}};
   json::Value proposal = {{"schema", "tapas.proposal/1"},
                           {"improves", true},
