@@ -14,6 +14,8 @@ namespace {
 // Timed replicas that pairs may take, or 12 for each where that is more.
 constexpr std::uint64_t kPairs = 400;
 constexpr std::uint64_t kBranches = 20000;
+// Spares that leave more than this share of the time may not be needed.
+constexpr double kDispensable = 0.9;
 
 }  // namespace
 
@@ -227,8 +229,23 @@ void LocalSearch::spares() {
       layout_.undo();
     }
   }
-  if (best != 0) {
-    keep_if_better(give(best));
+  const Snapshot without = snapshot(now_);
+  if (best != 0 && keep_if_better(give(best)) &&
+      now_.guide_s > without.worth.guide_s * kDispensable) {
+    without_spares_ = without;
+  }
+}
+
+void LocalSearch::replicas() {
+  rows();
+  if (without_spares_ && !spent()) {
+    // A spare far away makes rings slow: rows at their best may do better without it.
+    const Snapshot with = snapshot(now_);
+    restore(*without_spares_);
+    rows();
+    if (improves(with.worth, now_)) {
+      restore(with);
+    }
   }
 }
 

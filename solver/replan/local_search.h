@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -41,8 +42,8 @@ class LocalSearch {
   void pairs();
   /// Spares in the places that gain most by them together.
   void spares();
-  /// Whole replicas cut anew.
-  void rows();
+  /// Whole replicas cut anew, also as if no spare had been given where those gained little.
+  void replicas();
   /// Nodes change places until no chain helps.
   void nodes();
   /// Restarts from disturbed layouts and annealing in turns, until the limits end it.
@@ -102,6 +103,7 @@ class LocalSearch {
   /// Of all replicas where they share one split. Nothing when a pinned stage would change.
   void set_cuts(std::uint32_t replica, const std::vector<std::uint32_t>& cuts);
 
+  void rows();
   bool pair_cuts(std::uint32_t replica, std::uint32_t left);
   struct Effort {
     std::uint32_t depth = 0;  ///< exchanges in a chain
@@ -137,6 +139,7 @@ class LocalSearch {
   std::mt19937_64 random_;
   Worth now_;
   Snapshot best_;
+  std::optional<Snapshot> without_spares_;
 };
 
 /// micro_replan() without some of its mechanisms, for measurements.

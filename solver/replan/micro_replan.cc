@@ -45,7 +45,7 @@ class MicroReplan {
     using Widening = void (LocalSearch::*)();
     const std::pair<const char*, Widening> widenings[] = {
         {"microbatches", &LocalSearch::balance}, {"pair", &LocalSearch::pairs},
-        {"spares", &LocalSearch::spares},        {"replicas", &LocalSearch::rows},
+        {"spares", &LocalSearch::spares},        {"replicas", &LocalSearch::replicas},
         {"nodes", &LocalSearch::nodes},          {"wide", &LocalSearch::wide},
     };
     for (const auto& [what, widen] : widenings) {
