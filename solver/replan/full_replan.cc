@@ -13,9 +13,6 @@
 namespace tapas::solver {
 namespace {
 
-// Less is noise: to give up a node for it loses more than it gains.
-constexpr double kSlow = 1.02;
-
 bool is_slow(const Cluster& cluster, const ClusterState& state, NodeId node) {
   const NodeLinks links = state.links(node);
   double worst = std::max({links.send, links.receive, links.inside});

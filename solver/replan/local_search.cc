@@ -126,9 +126,6 @@ void LocalSearch::balance() {
 }
 
 bool LocalSearch::pair_cuts(std::uint32_t replica, std::uint32_t left) {
-  if (borders_pinned(replica, left + 1)) {
-    return false;
-  }
   std::vector<std::uint32_t> cuts(layout_.cuts(replica).begin(), layout_.cuts(replica).end());
   const std::uint32_t old = cuts[left + 1];
   std::uint32_t best = old;
@@ -261,9 +258,6 @@ void LocalSearch::rows() {
     }
     split_row(r);
     keep_if_better(layout_.estimate());
-    if (has_pinned(r)) {
-      continue;
-    }
     std::vector<std::uint32_t> common = problem_.current().pp_splits;
     common.push_back(problem_.layers());
     set_cuts(r, common);
@@ -344,7 +338,7 @@ bool LocalSearch::shift_boundaries(std::uint32_t replica) {
       for (std::uint32_t r = first; r < last; ++r) {
         std::vector<std::uint32_t> cuts(layout_.cuts(r).begin(), layout_.cuts(r).end());
         cuts[k] += up ? 1U : ~0U;
-        if (cuts[k] > cuts[k - 1] && cuts[k] < cuts[k + 1] && !borders_pinned(r, k)) {
+        if (cuts[k] > cuts[k - 1] && cuts[k] < cuts[k + 1]) {
           set_cuts(r, cuts);
         }
       }
@@ -352,27 +346,6 @@ bool LocalSearch::shift_boundaries(std::uint32_t replica) {
     }
   }
   return improved;
-}
-
-bool LocalSearch::borders_pinned(std::uint32_t replica, std::uint32_t boundary) const {
-  const std::uint32_t from = problem_.tied() ? 0 : replica;
-  const std::uint32_t to = problem_.tied() ? problem_.replicas() : replica + 1;
-  for (std::uint32_t r = from; r < to; ++r) {
-    if (problem_.unit(layout_.unit(r, boundary - 1)).pinned ||
-        problem_.unit(layout_.unit(r, boundary)).pinned) {
-      return true;
-    }
-  }
-  return false;
-}
-
-bool LocalSearch::has_pinned(std::uint32_t replica) const {
-  for (std::uint32_t k = 1; k < problem_.stages(); ++k) {
-    if (borders_pinned(replica, k)) {
-      return true;
-    }
-  }
-  return false;
 }
 
 void LocalSearch::nodes() {

@@ -6,7 +6,6 @@
 #include "solver/replan/row_split.h"
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <random>
 #include <span>
@@ -37,8 +36,7 @@ class LocalSearch {
 
   /// Microbatches only.
   void balance();
-  /// The slow stages, each with its best partner: all cuts between the two, on the nodes as they
-  /// stand and with the slow node's place taken by the most promising others.
+  /// The slow stages, each with its neighbours: all cuts between the two.
   void pairs();
   /// Spares in the places that gain most by them together.
   void spares();
@@ -116,8 +114,6 @@ class LocalSearch {
   bool shift_boundaries(std::uint32_t replica);
   bool split_exactly(std::uint64_t branches);
   bool lighten(std::uint32_t replica);
-  [[nodiscard]] bool has_pinned(std::uint32_t replica) const;
-  [[nodiscard]] bool borders_pinned(std::uint32_t replica, std::uint32_t boundary) const;
   bool descend(const Effort& effort);
   /// Moves the unit of a stage to another stage of its row and those between up. False: a pin or
   /// another width is in the way, the layout may be changed.
@@ -127,6 +123,8 @@ class LocalSearch {
   /// A random small change; false: none was possible.
   bool wander();
   void anneal(std::uint64_t until);
+  /// From 0 to below `many`.
+  std::uint32_t draw(std::size_t many);
   double uniform();
 
   Layout& layout_;

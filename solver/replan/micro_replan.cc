@@ -26,11 +26,11 @@ class MicroReplan {
               const Mechanisms& mechanisms)
       : job_(job),
         request_(request),
-        problem_(job, request.current, request.state, request.pinned),
+        evaluator_(job),
+        problem_(evaluator_, request.current, request.state, request.pinned),
         layout_(problem_, request.expected_episode_s, job.switch_pause_s),
         search_(layout_, limits, mechanisms),
         bound_s_(lower_bound_s(problem_)),
-        evaluator_(job),
         now_(judge(request.current)) {}
 
   Proposal run() {
@@ -237,11 +237,11 @@ class MicroReplan {
 
   const Job& job_;
   const ReplanRequest& request_;
+  PlanEvaluator evaluator_;
   Problem problem_;
   Layout layout_;
   LocalSearch search_;
   const double bound_s_;
-  PlanEvaluator evaluator_;
   Judged now_;  ///< the current plan
   std::vector<Tried> tried_;
   std::string stopped_;

@@ -13,6 +13,10 @@
 
 namespace tapas::solver {
 
+/// Slowdowns up to here are noise: no layer is so small that moving it would help, and no node so
+/// slow that giving it up would.
+inline constexpr double kSlow = 1.02;
+
 struct ReplanRequest {
   Plan current;
   ClusterState state;

@@ -8,8 +8,6 @@
 namespace tapas::solver {
 namespace {
 
-// Slowdowns up to here are noise: no layer is so small that moving it would help.
-constexpr double kSlow = 1.02;
 // A healthy node in a slow ring is looked at after the slow one.
 constexpr double kVictim = 0.3;
 
@@ -214,7 +212,7 @@ std::vector<LocalSearch::Block> LocalSearch::candidates(const Block& hand, std::
     const std::uint32_t r = rows[k];
     for (std::uint32_t s = 0; s < stages; ++s) {
       if (mechanisms_.stratified && s != here % stages && s != 0 && s + 1 != stages &&
-          random_() % stages > 2) {
+          draw(stages) > 2) {
         continue;
       }
       const std::uint32_t unit = layout_.unit(r, s);

@@ -27,16 +27,17 @@ void add(LayerTimes& to, const LayerTimes& what) {
 
 }  // namespace
 
-Problem::Problem(const Job& job, const Plan& current, const ClusterState& state,
+Problem::Problem(PlanEvaluator& evaluator, const Plan& current, const ClusterState& state,
                  const std::vector<bool>& pinned)
-    : job_(job),
+    : evaluator_(evaluator),
+      job_(evaluator.job()),
       current_(current),
       state_(state),
-      model_(make_cost_model(job)),
       stages_(current.stages()),
       replicas_(current.replicas()),
-      layers_(job.graph.layer_count()),
-      units_of_(job.cluster.nodes.size()) {
+      layers_(job_.graph.layer_count()),
+      units_of_(job_.cluster.nodes.size()) {
+  const Job& job = job_;
   std::map<std::string, std::uint32_t> tors;
   std::map<std::string, std::uint32_t> pods;
   for (std::uint32_t n = 0; n < job.cluster.nodes.size(); ++n) {
@@ -75,8 +76,7 @@ std::uint32_t Problem::shard_of(std::uint32_t node_type, std::uint16_t width) {
   const auto [it, added] =
       shard_ids_.try_emplace(sharding, static_cast<std::uint32_t>(shards_.size()));
   if (added) {
-    tables_.push_back(std::make_unique<const LayerTable>(job_, *model_, sharding));
-    Shard shard{tables_.back().get(),
+    Shard shard{&evaluator_.table(sharding),
                 memory_rule(job_, node_type, replicas_),
                 {},
                 {},
@@ -407,11 +407,11 @@ Hop Problem::hop(std::uint32_t from, std::uint32_t from_width, std::uint32_t to,
                                 tier.oversubscription /
                                 state_.path(sender.position.node, taker.position.node)};
   }
-  return model_->hop(link, sharding, table.cut_bytes(layer), stages_);
+  return evaluator_.model().hop(link, sharding, table.cut_bytes(layer), stages_);
 }
 
 StepTail Problem::tail(const Ring& ring, std::uint32_t shard) const {
-  return model_->step_tail(ring, shards_[shard].table->sharding());
+  return evaluator_.model().step_tail(ring, shards_[shard].table->sharding());
 }
 
 double Problem::synchronised_s(std::uint32_t unit, const StageTime& time, std::uint32_t replica,

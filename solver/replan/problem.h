@@ -2,6 +2,7 @@
 
 #include "solver/cost/cost_model.h"
 #include "solver/cost/layer_table.h"
+#include "solver/cost/plan_evaluator.h"
 #include "solver/cost/stage_fit.h"
 #include "solver/model/cluster_state.h"
 #include "solver/model/job.h"
@@ -10,7 +11,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -55,7 +55,7 @@ struct StageTime {
 /// passes check_plan().
 class Problem {
  public:
-  Problem(const Job& job, const Plan& current, const ClusterState& state,
+  Problem(PlanEvaluator& evaluator, const Plan& current, const ClusterState& state,
           const std::vector<bool>& pinned);
 
   [[nodiscard]] const Job& job() const { return job_; }
@@ -159,15 +159,14 @@ class Problem {
   [[nodiscard]] const Fit& fit(std::uint32_t unit, std::uint32_t width, std::uint32_t replica,
                                std::uint32_t held, LayerRange range);
 
+  PlanEvaluator& evaluator_;  ///< its tables and its cost model
   const Job& job_;
   const Plan& current_;
   const ClusterState& state_;
-  std::unique_ptr<const CostModel> model_;
   std::uint32_t stages_;
   std::uint32_t replicas_;
   std::uint32_t layers_;
   std::map<Sharding, std::uint32_t> shard_ids_;
-  std::vector<std::unique_ptr<const LayerTable>> tables_;
   std::vector<Shard> shards_;
   std::vector<Unit> units_;
   std::vector<std::vector<std::uint32_t>> units_of_;

@@ -22,7 +22,6 @@ constexpr std::uint64_t kStretch = 1000;  // evaluations of the first turn of ea
 
 bool LocalSearch::kick(std::uint32_t exchanges) {
   const std::uint32_t stages = problem_.stages();
-  const auto draw = [&](std::size_t many) { return static_cast<std::uint32_t>(random_() % many); };
   const std::vector<std::uint32_t> places = focus(16, Look::kAll);
   bool any = false;
   for (std::uint32_t k = 0; k < exchanges; ++k) {
@@ -52,6 +51,10 @@ bool LocalSearch::kick(std::uint32_t exchanges) {
   return any && layout_.estimate().possible();
 }
 
+std::uint32_t LocalSearch::draw(std::size_t many) {
+  return static_cast<std::uint32_t>(random_() % many);
+}
+
 double LocalSearch::uniform() { return static_cast<double>(random_() >> 11U) * 0x1.0p-53; }
 
 void LocalSearch::kicks(std::uint64_t until) {
@@ -61,7 +64,7 @@ void LocalSearch::kicks(std::uint64_t until) {
     const Snapshot base = snapshot(now_);
     // The longer nothing is found, the farther away it is looked for.
     const std::uint32_t level = fruitless / kPatience;
-    if (!kick(1 + static_cast<std::uint32_t>(random_() % (3 + level)))) {
+    if (!kick(1 + draw(3 + level))) {
       layout_.undo();
       ++failed;
       continue;
@@ -89,7 +92,6 @@ void LocalSearch::kicks(std::uint64_t until) {
 
 bool LocalSearch::wander() {
   const std::uint32_t stages = problem_.stages();
-  const auto draw = [&](std::size_t many) { return static_cast<std::uint32_t>(random_() % many); };
   const std::uint32_t place = draw(std::size_t{stages} * problem_.replicas());
   const std::uint32_t r = place / stages;
   const bool placement = problem_.job().capabilities.placement;
@@ -101,14 +103,14 @@ bool LocalSearch::wander() {
     const std::uint32_t k = 1 + draw(stages - 1);
     std::vector<std::uint32_t> cuts(layout_.cuts(r).begin(), layout_.cuts(r).end());
     cuts[k] += draw(2) == 0 ? 1U : ~0U;
-    if (cuts[k] <= cuts[k - 1] || cuts[k] >= cuts[k + 1] || borders_pinned(r, k)) {
+    if (cuts[k] <= cuts[k - 1] || cuts[k] >= cuts[k + 1]) {
       return false;
     }
     set_cuts(r, cuts);
-    return true;
+    return layout_.changed();
   }
   if (kind == 3 && stages > 2) {
-    return rotate(r, place % stages, draw(stages)) && layout_.changed();
+    return rotate(r, place % stages, draw(stages));
   }
   const std::vector<Block> blocks = blocks_of(place);
   const Block& hand = blocks[draw(blocks.size())];
@@ -154,8 +156,8 @@ void LocalSearch::anneal(std::uint64_t until) {
 void LocalSearch::wide() {
   // Kicks find what is near soon, annealing what takes many changes at once later.
   for (std::uint64_t stretch = kStretch; !spent(); stretch *= 2) {
-    by_potential_ = mechanisms_.potential && random_() % 2 == 0;
-    layout_.allow_transfer(static_cast<double>(random_() % 4) * 2);
+    by_potential_ = mechanisms_.potential && draw(2) == 0;
+    layout_.allow_transfer(2.0 * draw(4));
     now_ = layout_.exact();
     const std::uint64_t before = layout_.evaluations();
     if (mechanisms_.kicks && problem_.job().capabilities.placement) {

@@ -200,4 +200,19 @@ void slow_links(Case& what, NodeId node, const NodeLinks& links) {
   what.request.state.node_links[node.value()] = links;
 }
 
+bool keeps_pinned(const Layout& layout, std::uint32_t replica,
+                  const std::vector<std::uint32_t>& cuts) {
+  const Problem& problem = layout.problem();
+  const auto old = layout.cuts(replica);
+  for (std::uint32_t r = 0; r < problem.replicas(); ++r) {
+    for (std::uint32_t s = 0; s < problem.stages() && (r == replica || problem.tied()); ++s) {
+      if (problem.unit(layout.unit(r, s)).pinned &&
+          (cuts[s] != old[s] || cuts[s + 1] != old[s + 1])) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
 }  // namespace tapas::solver::testing

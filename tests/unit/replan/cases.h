@@ -3,6 +3,7 @@
 #include "solver/model/cluster_state.h"
 #include "solver/model/job.h"
 #include "solver/model/plan.h"
+#include "solver/replan/layout.h"
 #include "solver/replan/micro_replan.h"
 
 #include <cstdint>
@@ -29,5 +30,10 @@ struct Case {
 
 void slow_node(Case& what, NodeId node, double factor);
 void slow_links(Case& what, NodeId node, const NodeLinks& links);
+
+/// Whether these cuts of the replica, of all where they share one split, leave pinned stages as
+/// they are.
+[[nodiscard]] bool keeps_pinned(const Layout& layout, std::uint32_t replica,
+                                const std::vector<std::uint32_t>& cuts);
 
 }  // namespace tapas::solver::testing

@@ -24,28 +24,13 @@ void set_cuts(Layout& layout, std::uint32_t replica, const std::vector<std::uint
   }
 }
 
-bool keeps_pinned(const Layout& layout, std::uint32_t replica,
-                  const std::vector<std::uint32_t>& cuts) {
-  const Problem& problem = layout.problem();
-  const auto old = layout.cuts(replica);
-  for (std::uint32_t r = 0; r < problem.replicas(); ++r) {
-    for (std::uint32_t s = 0; s < problem.stages() && (r == replica || problem.tied()); ++s) {
-      if (problem.unit(layout.unit(r, s)).pinned &&
-          (cuts[s] != old[s] || cuts[s + 1] != old[s + 1])) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
-
 /// Every cut of the replica, valued whole.
 Worth best_of_all(Layout& layout, std::uint32_t replica) {
   Worth best = layout.exact();
   testing::for_each_cut(layout.problem().layers(), layout.problem().stages(),
                         [&](std::vector<std::uint32_t> cuts) {
                           cuts.push_back(layout.problem().layers());
-                          if (keeps_pinned(layout, replica, cuts)) {
+                          if (testing::keeps_pinned(layout, replica, cuts)) {
                             set_cuts(layout, replica, cuts);
                             if (const Worth worth = layout.estimate(); better(worth, best)) {
                               best = worth;
@@ -69,7 +54,8 @@ TEST(ExactSplit, IsTheBestOfAllCuts) {
       what.request.pinned.push_back(seed % 4 == 0 && draw.between(0U, 4U) == 0);
     }
     SCOPED_TRACE("case " + std::to_string(seed));
-    Problem problem(what.job, what.request.current, what.request.state, what.request.pinned);
+    PlanEvaluator evaluator(what.job);
+    Problem problem(evaluator, what.request.current, what.request.state, what.request.pinned);
     Layout layout(problem, what.request.expected_episode_s, what.job.switch_pause_s);
     ExactSplit split(problem);
     const Worth now = layout.exact();
@@ -81,7 +67,7 @@ TEST(ExactSplit, IsTheBestOfAllCuts) {
       EXPECT_TRUE(found.proven);
       EXPECT_FALSE(better(best, found.worth))
           << "found " << found.worth.useful_s << ", the best is " << best.useful_s;
-      EXPECT_TRUE(keeps_pinned(layout, r, found.cuts));
+      EXPECT_TRUE(testing::keeps_pinned(layout, r, found.cuts));
       EXPECT_EQ(layout.exact().useful_s, now.useful_s) << "the layout must come back as it was";
       set_cuts(layout, r, found.cuts);
       EXPECT_DOUBLE_EQ(layout.estimate().useful_s, found.worth.useful_s);
@@ -98,7 +84,8 @@ TEST(ExactSplit, IsTheBestOfAllCuts) {
 
 TEST(ExactSplit, GivesUpWhenToldTo) {
   const Case what = testing::random_case(8);
-  Problem problem(what.job, what.request.current, what.request.state, {});
+  PlanEvaluator evaluator(what.job);
+  Problem problem(evaluator, what.request.current, what.request.state, {});
   Layout layout(problem, what.request.expected_episode_s, what.job.switch_pause_s);
   ExactSplit split(problem);
   const Worth now = layout.exact();

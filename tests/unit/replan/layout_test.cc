@@ -30,7 +30,8 @@ class Walk {
  public:
   Walk(const Case& what, std::uint64_t seed)
       : what_(what),
-        problem(what.job, what.request.current, what.request.state, {}),
+        evaluator(what.job),
+        problem(evaluator, what.request.current, what.request.state, {}),
         layout(problem, what.request.expected_episode_s, what.job.switch_pause_s),
         draw_(seed) {}
 
@@ -96,6 +97,7 @@ class Walk {
   const Case& what_;
 
  public:
+  PlanEvaluator evaluator;
   Problem problem;
   Layout layout;
 

@@ -31,25 +31,11 @@ double slowest_s(Problem& problem, const Layout& layout, std::uint32_t replica,
   return slowest;
 }
 
-bool keeps_pinned(const Problem& problem, const Layout& layout, std::uint32_t replica,
-                  const std::vector<std::uint32_t>& cuts) {
-  const auto old = layout.cuts(replica);
-  for (std::uint32_t r = 0; r < problem.replicas(); ++r) {
-    for (std::uint32_t s = 0; s < problem.stages() && (r == replica || problem.tied()); ++s) {
-      if (problem.unit(layout.unit(r, s)).pinned &&
-          (cuts[s] != old[s] || cuts[s + 1] != old[s + 1])) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
-
 double least_s(Problem& problem, const Layout& layout, std::uint32_t replica, StageLimit limit) {
   double least = kForever;
   testing::for_each_cut(problem.layers(), problem.stages(), [&](std::vector<std::uint32_t> cuts) {
     cuts.push_back(problem.layers());
-    if (keeps_pinned(problem, layout, replica, cuts) &&
+    if (testing::keeps_pinned(layout, replica, cuts) &&
         (limit.layers == 0 || cuts[limit.stage + 1] - cuts[limit.stage] <= limit.layers)) {
       least = std::min(least, slowest_s(problem, layout, replica, cuts));
     }
@@ -82,7 +68,8 @@ TEST(RowSplit, OfEqualLayersIsTheBestOfAll) {
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     const Case what = equal_layers(seed, seed % 4 >= 2);
     SCOPED_TRACE("case " + std::to_string(seed));
-    Problem problem(what.job, what.request.current, what.request.state, what.request.pinned);
+    PlanEvaluator evaluator(what.job);
+    Problem problem(evaluator, what.request.current, what.request.state, what.request.pinned);
     const Layout layout(problem, 1800, 2);
     RowSplit split(problem);
     const std::uint32_t r = draw.between(0U, problem.replicas() - 1);
@@ -90,7 +77,7 @@ TEST(RowSplit, OfEqualLayersIsTheBestOfAll) {
     const std::vector<std::uint32_t> cuts = split(layout, r);
     const double least = least_s(problem, layout, r, {});
     EXPECT_NEAR(slowest_s(problem, layout, r, cuts), least, 1e-9 * least);
-    EXPECT_TRUE(keeps_pinned(problem, layout, r, cuts));
+    EXPECT_TRUE(testing::keeps_pinned(layout, r, cuts));
     shorter += cuts == before ? 0 : 1;
   }
   EXPECT_GT(shorter, 200);
@@ -102,7 +89,8 @@ TEST(RowSplit, HoldsAStageDownAtLeastCost) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     const Case what = equal_layers(seed, seed % 4 >= 2);
     SCOPED_TRACE("case " + std::to_string(seed));
-    Problem problem(what.job, what.request.current, what.request.state, what.request.pinned);
+    PlanEvaluator evaluator(what.job);
+    Problem problem(evaluator, what.request.current, what.request.state, what.request.pinned);
     const Layout layout(problem, 1800, 2);
     RowSplit split(problem);
     const std::uint32_t s = draw.between(0U, problem.stages() - 1);
@@ -114,7 +102,7 @@ TEST(RowSplit, HoldsAStageDownAtLeastCost) {
     const std::vector<std::uint32_t> cuts = split(layout, 0, {&limit, 1});
     EXPECT_LE(cuts[s + 1] - cuts[s], limit.layers);
     EXPECT_NEAR(slowest_s(problem, layout, 0, cuts), least, 1e-9 * least);
-    EXPECT_TRUE(keeps_pinned(problem, layout, 0, cuts));
+    EXPECT_TRUE(testing::keeps_pinned(layout, 0, cuts));
     ++held_down;
   }
   EXPECT_GT(held_down, 200);
@@ -127,7 +115,8 @@ TEST(RowSplit, OfUnevenLayersIsNeverWorseThanBeforeAndMostlyTheBest) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     const Case what = testing::random_case(seed);
     SCOPED_TRACE("case " + std::to_string(seed));
-    Problem problem(what.job, what.request.current, what.request.state, {});
+    PlanEvaluator evaluator(what.job);
+    Problem problem(evaluator, what.request.current, what.request.state, {});
     const Layout layout(problem, 1800, 2);
     RowSplit split(problem);
     for (std::uint32_t r = 0; r < (problem.tied() ? 1 : problem.replicas()); ++r) {
