@@ -18,6 +18,8 @@ constexpr double kBaselineSteps = 64;
 constexpr double kMostBaselineSteps = 512;
 // A change of a culprit's level below this is not worth another look (about 16 %).
 constexpr double kLeastMove = 0.15;
+// How many of the latest values tell where a series lies that has raised no alarm of its own.
+constexpr std::size_t kFewSteps = 4;
 // Median of |difference of two normal values| = 0.6745 * sqrt(2) * sigma.
 constexpr double kSigmaPerDifference = 1.0 / (0.6745 * 1.41421356);
 
@@ -130,9 +132,15 @@ void Level::dismiss() {
   run_ = 0;
 }
 
+bool Level::lies_at(double level, const Sensitivity& sensitivity) const {
+  return holds(sensitivity) ||
+         recent(kFewSteps) - baseline_ > std::max(level / 2, sensitivity.slack);
+}
+
 bool Level::moved(const Sensitivity& sensitivity) const {
-  return blamed_ && !recovered_ && run_ >= kRing &&
-         std::abs(recent() - baseline_ - level_) > std::max(kLeastMove, 2 * sensitivity.slack);
+  const double now = recent() - baseline_;
+  return blamed_ && !recovered_ && run_ >= kRing && now > sensitivity.slack &&
+         std::abs(now - level_) > std::max(kLeastMove, 2 * sensitivity.slack);
 }
 
 }  // namespace tapas::daemon

@@ -66,6 +66,8 @@ class Level {
   [[nodiscard]] bool alarmed() const { return alarmed_; }
   /// The alarm is no run of spikes: the latest values lie above the slack, too.
   [[nodiscard]] bool holds(const Sensitivity& sensitivity) const;
+  /// Alarmed, or nearer to `level` above the baseline than to the baseline, and beyond the noise.
+  [[nodiscard]] bool lies_at(double level, const Sensitivity& sensitivity) const;
   /// Latest deviation from the baseline, robust (median of up to eight steps since the change).
   [[nodiscard]] double deviation() const;
   /// First step of the present deviation and how many steps ago it began.

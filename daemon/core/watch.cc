@@ -297,7 +297,12 @@ Findings Watch::findings() {
   return out;
 }
 
-void Watch::blame(RankId rank, double slowdown) { ranks_[rank.value()].blame(std::log(slowdown)); }
+void Watch::blame(RankId rank, double slowdown) {
+  const double level = std::log(slowdown);
+  if (ranks_[rank.value()].lies_at(level, rank_sensitivity())) {
+    ranks_[rank.value()].blame(level);
+  }
+}
 
 void Watch::accept(const std::vector<std::uint32_t>& stages) {
   for (const std::uint32_t stage : stages) {

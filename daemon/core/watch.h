@@ -77,6 +77,7 @@ class Watch {
   /// What deviates and holds; dismisses alarms that do not.
   [[nodiscard]] Findings findings();
 
+  /// A rank that does not lie there is not blamed: its node may be slow, it is not.
   void blame(RankId rank, double slowdown);
   /// No node is to blame: what deviates now is taken for the work's own, the stages' and the
   /// step's return is still noticed.
@@ -92,7 +93,8 @@ class Watch {
   [[nodiscard]] bool any_blamed() const;
   [[nodiscard]] bool any_suspect() const { return alarm_.waiting() || due_; }
   [[nodiscard]] bool learning() const { return wall_.learning(); }
-  /// Measured slowdowns of all culprits, with a role or without; everybody else counts as healthy.
+  /// Measured slowdowns of all culprits, with a role or without; exactly 1 for everybody else, so
+  /// that nothing is moved for a difference that is only noise.
   [[nodiscard]] std::vector<double> slowdowns() const;
   [[nodiscard]] double slowdown(RankId rank) const;
   /// Robust step time lately; 0 = none yet.

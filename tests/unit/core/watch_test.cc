@@ -14,9 +14,9 @@ namespace {
 /// Feeds whole steps; every rank ends its step when the slowest does, as in a real job.
 class Feed {
  public:
-  Feed(std::uint32_t replicas, double jitter, std::uint64_t seed = 1)
-      : job(solver::testing::small_job(6, replicas * 2, 2, replicas * 4)),
-        plan(solver::testing::simple_plan(job, {0, 4}, replicas, 2)),
+  Feed(std::uint32_t replicas, double jitter, std::uint64_t seed = 1, std::uint16_t devices = 2)
+      : job(solver::testing::small_job(6, replicas * 2, devices, replicas * 4)),
+        plan(solver::testing::simple_plan(job, {0, 4}, replicas, devices)),
         roles(job, plan),
         watch(job.cluster.device_count()),
         slowdown(job.cluster.device_count(), 1.0),
@@ -215,6 +215,28 @@ TEST(Watch, ABlamedNodeRecoversAndTheStateForgetsIt) {
   }
   EXPECT_EQ(back, (std::vector<RankId>{RankId(4), RankId(5)}));
   EXPECT_FALSE(feed.watch.any_blamed());
+}
+
+TEST(Watch, WhoIsNotSlowBeyondTheNoiseCountsAsHealthyExactly) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Feed feed(4, seed % 2 == 0 ? 0.01 : 0.05, seed, 4);
+    EXPECT_EQ(feed.steps_to_verdict(60), 61);
+    const RankId healthy = feed.job.cluster.rank_of(NodeId(2), 3);
+    for (std::uint32_t d = 0; d < 3; ++d) {
+      feed.slowdown[feed.job.cluster.rank_of(NodeId(2), d).value()] = 1.6;
+    }
+    ASSERT_LE(feed.steps_to_verdict(20), 9) << "seed " << seed;
+    const Verdict verdict = feed.verdict();
+    ASSERT_EQ(verdict.cause, Cause::kHost) << verdict.sentence;
+    for (const RankId rank : verdict.culprits[0].ranks) {
+      feed.watch.blame(rank, verdict.slowdown);
+    }
+    for (std::uint32_t r = 0; r < feed.slowdown.size(); ++r) {
+      const bool slow = feed.slowdown[r] > 1;
+      EXPECT_EQ(feed.watch.slowdowns()[r] > 1, slow) << "seed " << seed << " rank " << r;
+    }
+    EXPECT_EQ(feed.watch.slowdowns()[healthy.value()], 1.0);
+  }
 }
 
 TEST(Watch, AWrongClockOfOneRankChangesNothing) {
