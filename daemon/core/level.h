@@ -1,26 +1,22 @@
 #pragma once
 
+#include "daemon/core/rise.h"
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
 namespace tapas::daemon {
 
-/// When and on which step something began, in the job's own time.
-struct StepStamp {
-  std::uint64_t step = 0;
-  double begin_s = 0;
-};
-
 /// How much deviation counts, from a job's noise. All in natural-log units: 0.05 is about 5 %.
 struct Sensitivity {
-  double slack = 0;  ///< deviation that never adds up to an alarm
-  double clip = 0;   ///< one step counts as at most this
-  double alarm = 0;  ///< accumulated deviation beyond the slack that raises the alarm
+  double slack = 0;  ///< deviation that healthy devices differ by; never adds up to an alarm
+  double clip = 0;   ///< beyond the slack one step counts as at most this
+  double noise = 0;  ///< of one step, as far as it is believed
 
-  /// `sigma` is the noise of one step; even clear deviations need `steps` steps, so `steps` - 1
-  /// spikes in a row never alarm.
-  [[nodiscard]] static Sensitivity of(double sigma, std::uint32_t steps);
+  /// `sigma` is the measured noise of one step; even clear deviations need `steps` steps, so
+  /// `steps` - 1 spikes in a row never alarm.
+  [[nodiscard]] static Sensitivity of(double sigma, std::uint32_t steps, double slack);
 };
 
 /// Noise of one step from differences between consecutive steps: needs no baseline and is not
@@ -38,9 +34,9 @@ class NoiseEstimate {
 };
 
 /// Streaming change detection on one series of log ratios: a rank's compute against its equals, a
-/// stage's against the job, the job's step time. Constant memory.
+/// stage's against the job, the job's step time. Constant memory, no look-ahead.
 ///
-/// Learns a baseline, then accumulates what exceeds it (CUSUM). The baseline is frozen soon, so a
+/// Learns a baseline, then looks for a Rise of what exceeds it. The baseline is frozen soon, so a
 /// slow drift cannot pull it along; a series that lastingly got faster learns again. Once blamed,
 /// the series is watched for the way back.
 class Level {
@@ -68,11 +64,14 @@ class Level {
   [[nodiscard]] bool holds(const Sensitivity& sensitivity) const;
   /// Alarmed, or nearer to `level` above the baseline than to the baseline, and beyond the noise.
   [[nodiscard]] bool lies_at(double level, const Sensitivity& sensitivity) const;
-  /// Latest deviation from the baseline, robust (median of up to eight steps since the change).
+  /// Latest deviation from the baseline, robust: the median of up to eight steps since the change,
+  /// the mean of clipped steps when so many were needed that it lies in the noise.
   [[nodiscard]] double deviation() const;
   /// First step of the present deviation and how many steps ago it began.
-  [[nodiscard]] const StepStamp& since() const { return since_; }
-  [[nodiscard]] std::uint32_t run() const { return run_; }
+  [[nodiscard]] const StepStamp& since() const { return up_.since(); }
+  [[nodiscard]] std::uint32_t run() const { return up_.run(); }
+  /// How sure the deviation is, in standard errors beyond the slack.
+  [[nodiscard]] double confidence() const { return noise_ > 0 ? up_.evidence() / noise_ : 0; }
 
   /// Takes deviation() as the level of a culprit.
   void blame();
@@ -103,10 +102,11 @@ class Level {
   std::size_t ring_size_ = 0;
   std::size_t ring_next_ = 0;
   std::uint32_t times_learnt_ = 0;
-  double accumulated_ = 0;
-  double improved_ = 0;  ///< accumulated deviation downwards
-  std::uint32_t run_ = 0;
-  StepStamp since_;
+  Rise up_;    ///< beyond the slack; of a blamed series, back towards the baseline
+  Rise down_;  ///< faster than the baseline
+  double slack_ = 0;
+  double noise_ = 0;
+  std::uint32_t blamed_steps_ = 0;
   bool alarmed_ = false;
   bool blamed_ = false;
   bool recovered_ = false;

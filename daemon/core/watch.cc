@@ -14,8 +14,11 @@ constexpr std::uint32_t kLearnWallSteps = 16;
 constexpr double kMaxOffset = 0.10;
 // The cost model's error between stages, where ranks have no equals to be compared with.
 constexpr double kMaxModelError = 0.40;
+// Healthy devices drift by less than this against each other, and nobody would act on it.
+constexpr double kRankSlack = 0.025;
 constexpr std::uint32_t kRankSteps = 3;
 // Nothing can be moved for a job-wide cause, so its alarm may take longer and be surer.
+constexpr double kWallSlack = 0.03;
 constexpr std::uint32_t kWallSteps = 10;
 // After the first alarm, so that the other devices of a slow node join and levels are sound.
 constexpr std::uint32_t kSettleSteps = 2;
@@ -122,10 +125,10 @@ void Watch::forget(RankId rank) {
 }
 
 Sensitivity Watch::rank_sensitivity() const {
-  return Sensitivity::of(rank_noise_.sigma(), kRankSteps);
+  return Sensitivity::of(rank_noise_.sigma(), kRankSteps, kRankSlack);
 }
 Sensitivity Watch::wall_sensitivity() const {
-  return Sensitivity::of(wall_noise_.sigma(), kWallSteps);
+  return Sensitivity::of(wall_noise_.sigma(), kWallSteps, kWallSlack);
 }
 
 std::optional<JobStep> Watch::observe(const WholeStep& step) {
@@ -233,7 +236,7 @@ void Watch::observe_wall(double wall_s, const StepStamp& stamp) {
     wall_noise_.add(std::abs(value - previous_wall_));
   }
   previous_wall_ = value;
-  wall_.observe(std::log(recent_step_s()), wall_sensitivity(), stamp);
+  wall_.observe(value, wall_sensitivity(), stamp);
   session_steps_ = std::min(session_steps_ + 1, kWarmUpSteps);
   if (wall_.alarmed() && session_steps_ < kWarmUpSteps) {
     wall_.restart();

@@ -1,0 +1,58 @@
+#include "daemon/core/rise.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tapas::daemon {
+
+void Rise::push(const StepStamp& stamp) {
+  // The slopes along the hull grow; a corner that would break that is never the best start again.
+  const auto dominated = [this] {
+    const Start& last = starts_[size_ - 1];
+    const Start& before = starts_[size_ - 2];
+    return (last.sum - before.sum) * (count_ - last.count) >=
+           (sum_ - last.sum) * (last.count - before.count);
+  };
+  while (size_ > 1 && dominated()) {
+    --size_;
+  }
+  if (size_ == kStarts) {
+    std::move(starts_.begin() + kStarts / 2 + 1, starts_.end(), starts_.begin() + kStarts / 2);
+    --size_;
+  }
+  starts_[size_++] = {sum_, count_, stamp};
+}
+
+void Rise::add(double value, const StepStamp& stamp) {
+  if (size_ == 0) {
+    sum_ = 0;
+    count_ = 0;
+  }
+  push(stamp);
+  sum_ += value;
+  ++count_;
+  if (sum_ <= starts_[0].sum) {
+    reset();  // Every start so far has seen a mean of zero or less: none beats the next step.
+    return;
+  }
+  best_ = 0;
+  for (std::size_t start = 1; start < size_; ++start) {
+    best_ = evidence_of(start) > evidence_of(best_) ? start : best_;
+  }
+}
+
+double Rise::evidence_of(std::size_t start) const {
+  if (size_ == 0) {
+    return 0;
+  }
+  return (sum_ - starts_[start].sum) /
+         std::sqrt(static_cast<double>(count_ - starts_[start].count));
+}
+
+std::uint32_t Rise::run() const { return size_ == 0 ? 0 : count_ - starts_[best_].count; }
+
+double Rise::mean() const {
+  return size_ == 0 ? 0 : (sum_ - starts_[best_].sum) / static_cast<double>(run());
+}
+
+}  // namespace tapas::daemon

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace tapas::daemon {
+
+/// When and on which step something began, in the job's own time.
+struct StepStamp {
+  std::uint64_t step = 0;
+  double begin_s = 0;
+};
+
+/// Has the mean of a series risen above zero, whenever and by how much? Fed with one value a step,
+/// it keeps the largest evidence sum / sqrt(count) over all possible first steps: the generalised
+/// likelihood ratio of a rise of unknown size in noise of known size. A large rise shows within a
+/// few steps, a small one within many; no window or size has to be chosen.
+///
+/// Only starts on the lower convex hull of the cumulative sum can be the best one; they are kept as
+/// in G. Romano, I. Eckley, P. Fearnhead, G. Rigaill, "Fast Online Changepoint Detection via
+/// Functional Pruning CUSUM Statistics", JMLR 24 (2023), for a known level before and rises only.
+/// Constant memory; O(1) amortised to keep, O(kStarts) to look.
+class Rise {
+ public:
+  void add(double value, const StepStamp& stamp);
+  void reset() { size_ = 0; }
+
+  /// Largest sum / sqrt(count), in units of the values; divided by their noise it is a number of
+  /// standard errors. 0 = nothing rises.
+  [[nodiscard]] double evidence() const { return evidence_of(size_ == 0 ? 0 : best_); }
+  /// Steps since the rise began, the first included; 0 = nothing rises.
+  [[nodiscard]] std::uint32_t run() const;
+  /// Mean of the values since then.
+  [[nodiscard]] double mean() const;
+  [[nodiscard]] const StepStamp& since() const { return starts_[best_].stamp; }
+
+ private:
+  // The hull of n steps of noise has about log n corners; when it is full a middle one goes.
+  static constexpr std::size_t kStarts = 12;
+  struct Start {
+    double sum = 0;           ///< of all values before this start
+    std::uint32_t count = 0;  ///< how many they are
+    StepStamp stamp;          ///< of the first value after them
+  };
+  [[nodiscard]] double evidence_of(std::size_t start) const;
+  void push(const StepStamp& stamp);
+
+  std::array<Start, kStarts> starts_{};
+  std::size_t size_ = 0;
+  std::size_t best_ = 0;
+  double sum_ = 0;
+  std::uint32_t count_ = 0;
+};
+
+}  // namespace tapas::daemon
