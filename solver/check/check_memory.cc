@@ -1,8 +1,6 @@
 #include "solver/check/check_memory.h"
 
 #include <algorithm>
-#include <map>
-#include <utility>
 
 namespace tapas::solver {
 namespace {
@@ -36,28 +34,29 @@ Holding holding(OpKind kind, bool sequence_parallel) {
 
 MemoryCheck::MemoryCheck(const Job& job)
     : job_(job), entering_(job.graph.layer_count(), 0), fed_(job.graph.nodes.size(), 0) {
-  std::map<std::uint32_t, std::uint32_t> layer_of;
-  for (const OpNode& op : job.graph.nodes) {
-    layer_of[op.id] = op.layer;
+  const std::vector<OpNode>& nodes = job.graph.nodes;
+  first_node_.reserve(entering_.size() + 1);
+  for (std::size_t k = 0; k < nodes.size(); ++k) {
+    first_node_.resize(nodes[k].layer + std::size_t{1}, k);
   }
+  first_node_.push_back(nodes.size());
   // A tensor enters each layer behind its producer up to its last use, once.
-  std::map<std::uint32_t, std::pair<std::uint32_t, double>> last_use;
+  struct Use {
+    std::uint32_t last = 0;
+    double bytes = 0;
+  };
+  std::vector<Use> uses(nodes.size());
+  const NodePlaces places(job.graph);
   for (const OpEdge& edge : job.graph.edges) {
-    auto& [layer, bytes] = last_use[edge.src];
-    layer = std::max(layer, layer_of[edge.dst]);
-    bytes = std::max(bytes, edge.bytes);
+    const std::size_t taker = places[edge.dst];
+    Use& use = uses[places[edge.src]];
+    use.last = std::max(use.last, nodes[taker].layer);
+    use.bytes = std::max(use.bytes, edge.bytes);
+    fed_[taker] = std::max(fed_[taker], edge.bytes);
   }
-  std::map<std::uint32_t, double> largest_input;
-  for (const OpEdge& edge : job.graph.edges) {
-    double& bytes = largest_input[edge.dst];
-    bytes = std::max(bytes, edge.bytes);
-  }
-  for (std::size_t k = 0; k < fed_.size(); ++k) {
-    fed_[k] = largest_input[job.graph.nodes[k].id];
-  }
-  for (const auto& [producer, use] : last_use) {
-    for (std::uint32_t layer = layer_of[producer] + 1; layer <= use.first; ++layer) {
-      entering_[layer] += use.second;
+  for (std::size_t k = 0; k < nodes.size(); ++k) {
+    for (std::uint32_t layer = nodes[k].layer + 1; layer <= uses[k].last; ++layer) {
+      entering_[layer] += uses[k].bytes;
     }
   }
 }
@@ -87,19 +86,9 @@ MemoryCheck::Bytes MemoryCheck::of_operator(const Position& position, bool seque
   return bytes;
 }
 
-std::pair<std::size_t, std::size_t> MemoryCheck::nodes_in(LayerRange range) const {
-  const auto& nodes = job_.graph.nodes;
-  const auto before = [](const OpNode& op, std::uint32_t layer) { return op.layer < layer; };
-  const auto first = std::lower_bound(nodes.begin(), nodes.end(), range.first, before);
-  const auto last = std::lower_bound(first, nodes.end(), range.last, before);
-  return {static_cast<std::size_t>(first - nodes.begin()),
-          static_cast<std::size_t>(last - nodes.begin())};
-}
-
 double MemoryCheck::params(const Position& position, LayerRange range) const {
   double params = 0;
-  const auto [first, last] = nodes_in(range);
-  for (std::size_t k = first; k < last; ++k) {
+  for (std::size_t k = first_node_[range.first]; k < first_node_[range.last]; ++k) {
     params += of_operator(position, false, k).params / job_.bytes_per_param;
   }
   return params;
@@ -121,13 +110,12 @@ double MemoryCheck::stage_bytes(const Plan& plan, const Position& position,
     bool head = false;
   };
   const bool sequence_parallel = plan.sp_width > 1;
-  std::map<std::uint32_t, Layer> stage;
+  std::vector<Layer> stage(range.last - range.first);
   double scratch = 0;
-  const auto [first, last] = nodes_in(range);
-  for (std::size_t k = first; k < last; ++k) {
+  for (std::size_t k = first_node_[range.first]; k < first_node_[range.last]; ++k) {
     const OpNode& op = job_.graph.nodes[k];
     const Bytes bytes = of_operator(position, sequence_parallel, k);
-    Layer& layer = stage[op.layer];
+    Layer& layer = stage[op.layer - range.first];
     layer.stash += bytes.stash;
     layer.gradients += op.kind == OpKind::kMoe ? 0 : bytes.params;
     layer.head = layer.head || op.kind == OpKind::kHead;
@@ -138,7 +126,8 @@ double MemoryCheck::stage_bytes(const Plan& plan, const Position& position,
   double gradients = 0;  // not summed up yet: of one layer, and of the heads
   double heads = 0;
   const auto width = static_cast<double>(position.devices.size());
-  for (const auto& [index, layer] : stage) {
+  for (std::uint32_t index = range.first; index < range.last; ++index) {
+    const Layer& layer = stage[index - range.first];
     double kept = layer.stash;
     if (recomputed[index]) {
       kept = std::min(kept, entering_[index] / (sequence_parallel ? width : 1));

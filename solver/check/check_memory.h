@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 namespace tapas::solver {
@@ -37,10 +36,9 @@ class MemoryCheck {
   /// One device's part of the operator at `index`, as profiled or as its kind says.
   [[nodiscard]] Bytes of_operator(const Position& position, bool sequence_parallel,
                                   std::size_t index) const;
-  /// Indices of the graph's nodes in the layers of `range`, first and one past the last.
-  [[nodiscard]] std::pair<std::size_t, std::size_t> nodes_in(LayerRange range) const;
 
   const Job& job_;
+  std::vector<std::size_t> first_node_;  ///< [layer], and the number of nodes
   std::vector<double> entering_;  ///< [layer]: activation bytes that come from earlier layers
   std::vector<double> fed_;       ///< [node index]: its largest input
 };

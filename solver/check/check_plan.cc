@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <optional>
-#include <set>
-#include <tuple>
 #include <utility>
 
 namespace tapas::solver {
@@ -43,20 +40,24 @@ class Checker {
     found_.push_back(fmt::format(format, std::forward<Args>(args)...));
   }
 
-  void check_cuts(const std::vector<std::uint32_t>& cuts, const std::string& name) {
+  /// Of a replica, or the common ones.
+  void check_cuts(const std::vector<std::uint32_t>& cuts, std::optional<std::size_t> replica = {}) {
+    const auto name = [&] {
+      return replica ? fmt::format("replica_splits[{}]", *replica) : std::string("pp_splits");
+    };
     if (cuts.empty() || cuts.front() != 0) {
-      complain("{} must start with layer 0, so layer 0 has no stage", name);
+      complain("{} must start with layer 0, so layer 0 has no stage", name());
       return;
     }
     for (std::size_t s = 1; s < cuts.size(); ++s) {
       if (cuts[s] <= cuts[s - 1]) {
-        complain("{} does not grow at stage {}: layer {} follows layer {}", name, s, cuts[s],
+        complain("{} does not grow at stage {}: layer {} follows layer {}", name(), s, cuts[s],
                  cuts[s - 1]);
       }
     }
     if (cuts.back() >= layers_) {
-      complain("{} starts a stage at layer {}, but the model has layers 0 to {}", name, cuts.back(),
-               layers_ - 1);
+      complain("{} starts a stage at layer {}, but the model has layers 0 to {}", name(),
+               cuts.back(), layers_ - 1);
     }
   }
 
@@ -94,7 +95,7 @@ class Checker {
                to_string(job_.schedule));
     }
     check_interleave();
-    check_cuts(plan_.pp_splits, "pp_splits");
+    check_cuts(plan_.pp_splits);
     if (plan_.tp_width.size() != layers_) {
       complain("tp_width has {} entries for {} layers", plan_.tp_width.size(), layers_);
     }
@@ -125,12 +126,11 @@ class Checker {
       if (cuts.empty()) {
         continue;
       }
-      const std::string name = fmt::format("replica_splits[{}]", r);
       if (cuts.size() != plan_.pp_splits.size()) {
-        complain("{} has {} stages, but pp_splits has {}", name, cuts.size(),
+        complain("replica_splits[{}] has {} stages, but pp_splits has {}", r, cuts.size(),
                  plan_.pp_splits.size());
       }
-      check_cuts(cuts, name);
+      check_cuts(cuts, r);
     }
     if (!plan_.replica_checkpoint.empty() &&
         plan_.replica_checkpoint.size() != plan_.placement.size()) {
@@ -193,8 +193,13 @@ class Checker {
       std::uint32_t replica = 0;
       std::uint32_t stage = 0;
     };
-    std::vector<std::vector<std::optional<User>>> taken(cluster.nodes.size());
-    std::map<std::uint32_t, std::uint32_t> used;  // devices that a narrower group leaves idle too
+    std::vector<std::size_t> first(cluster.nodes.size() + 1, 0);  // device of each node
+    for (std::size_t n = 0; n < cluster.nodes.size(); ++n) {
+      first[n + 1] = first[n] + cluster.node_types[cluster.nodes[n].type].devices;
+    }
+    std::vector<std::optional<User>> taken(first.back());
+    // Devices per node, also those that a narrower group leaves idle.
+    std::vector<std::uint32_t> used(cluster.nodes.size(), 0);
     for (std::uint32_t r = 0; r < plan_.replicas(); ++r) {
       for (std::uint32_t s = 0; s < plan_.stages(); ++s) {
         const Position& position = plan_.placement[r][s];
@@ -204,13 +209,13 @@ class Checker {
                    cluster.nodes.size());
           continue;
         }
-        taken[node].resize(cluster.type_of(position.node).devices);
+        const std::size_t devices = first[node + 1] - first[node];
         for (const std::uint16_t device : position.devices) {
-          if (device >= taken[node].size()) {
+          if (device >= devices) {
             complain("stage {} of replica {} uses device {} of node {}, which has {}", s, r, device,
-                     cluster.nodes[node].name, taken[node].size());
+                     cluster.nodes[node].name, devices);
           } else if (const std::optional<User> other =
-                         std::exchange(taken[node][device], {{r, s}})) {
+                         std::exchange(taken[first[node] + device], {{r, s}})) {
             complain(
                 "device {} of node {} is used by stage {} of replica {} and by stage {} of "
                 "replica {}",
@@ -218,22 +223,23 @@ class Checker {
           }
         }
         used[node] += plan_.tp_width[plan_.splits_of(r)[s]];
-        const Position& first = plan_.placement[0][s];
-        if (first.node.value() < cluster.nodes.size() &&
-            cluster.device_type_of(first.node).collective_library !=
+        const NodeId partner = plan_.placement[0][s].node;
+        if (partner.value() < cluster.nodes.size() &&
+            cluster.nodes[partner.value()].type != cluster.nodes[node].type &&
+            cluster.device_type_of(partner).collective_library !=
                 cluster.device_type_of(position.node).collective_library) {
           complain(
               "stage {} runs on {} in replica 0 and on {} in replica {}; these cannot reduce "
               "gradients together",
-              s, cluster.device_type_of(first.node).name,
-              cluster.device_type_of(position.node).name, r);
+              s, cluster.device_type_of(partner).name, cluster.device_type_of(position.node).name,
+              r);
         }
       }
     }
-    for (const auto& [node, devices] : used) {
-      if (cluster.nodes[node].spare && devices != cluster.type_of(NodeId(node)).devices) {
+    for (std::size_t n = 0; n < used.size(); ++n) {
+      if (cluster.nodes[n].spare && used[n] != 0 && used[n] != first[n + 1] - first[n]) {
         complain("spare node {} is used with {} of its {} devices; a spare is used whole or not",
-                 cluster.nodes[node].name, devices, cluster.type_of(NodeId(node)).devices);
+                 cluster.nodes[n].name, used[n], first[n + 1] - first[n]);
       }
     }
   }
@@ -272,51 +278,87 @@ class Checker {
     }
   }
 
+  /// Of a layer and microbatch.
+  struct Flops {
+    double all = 0;
+    double forward = 0;
+  };
+
   void check_stages() {
     const MemoryCheck memory(job_);
-    using Seen = std::tuple<std::vector<std::uint32_t>, std::uint32_t, std::uint32_t, std::uint32_t,
-                            std::size_t>;
-    std::set<Seen> seen;  // equal stages of other replicas would repeat the sentence
+    std::vector<Flops> flops(layers_);
+    for (const OpNode& op : job_.graph.nodes) {
+      flops[op.layer].all += op.fwd_flops + op.bwd_flops;
+      flops[op.layer].forward += op.fwd_flops;
+    }
+    // Equal stages of other replicas would repeat the sentence.
+    std::vector<std::vector<std::uint32_t>> seen(plan_.stages());
     for (std::uint32_t r = 0; r < plan_.replicas(); ++r) {
-      const auto& cuts = plan_.splits_of(r);
-      const std::vector<bool>& recomputed = plan_.checkpoint_of(r);
       for (std::uint32_t s = 0; s < plan_.stages(); ++s) {
-        std::vector<LayerRange> chunks;
-        std::vector<std::uint32_t> layers;  // of the chunks first and last, and what is recomputed
-        for (std::size_t k = s; k < cuts.size(); k += plan_.stages()) {
-          chunks.push_back(range_of(cuts, k));
-          layers.push_back(chunks.back().first);
-          layers.push_back(chunks.back().last);
+        if (std::any_of(seen[s].begin(), seen[s].end(),
+                        [&](std::uint32_t other) { return same_stage(s, r, other); })) {
+          continue;
         }
-        for (const LayerRange& range : chunks) {
-          for (std::uint32_t l = range.first; l < range.last; ++l) {
-            if (recomputed[l]) {
-              layers.push_back(l);
-            }
-          }
-        }
-        const Position& position = plan_.placement[r][s];
-        const std::uint32_t type = job_.cluster.nodes[position.node.value()].type;
-        if (seen.insert(
-                    {std::move(layers), s, plan_.microbatches[r], type, position.devices.size()})
-                .second) {
-          check_stage_memory(r, s, group_bytes(memory, chunks, s, r));
-          check_stage_recompute(r, s, chunks);
-        }
+        seen[s].push_back(r);
+        const std::vector<LayerRange> chunks = chunks_of(s, r);
+        check_stage_memory(r, s, group_bytes(memory, chunks, s, r));
+        check_stage_recompute(r, s, chunks, flops);
       }
     }
   }
 
+  [[nodiscard]] std::vector<LayerRange> chunks_of(std::uint32_t s, std::uint32_t r) const {
+    const auto& cuts = plan_.splits_of(r);
+    std::vector<LayerRange> chunks;
+    for (std::size_t k = s; k < cuts.size(); k += plan_.stages()) {
+      chunks.push_back(range_of(cuts, k));
+    }
+    return chunks;
+  }
+
+  /// Whether the stage needs the same memory and recomputes as much in both replicas.
+  [[nodiscard]] bool same_stage(std::uint32_t s, std::uint32_t a, std::uint32_t b) const {
+    const Position& here = plan_.placement[a][s];
+    const Position& there = plan_.placement[b][s];
+    if (held_by(s, a) != held_by(s, b) || here.devices.size() != there.devices.size() ||
+        job_.cluster.nodes[here.node.value()].type != job_.cluster.nodes[there.node.value()].type) {
+      return false;
+    }
+    const auto& cuts = plan_.splits_of(a);
+    const auto& other_cuts = plan_.splits_of(b);
+    const std::vector<bool>& flags = plan_.checkpoint_of(a);
+    const std::vector<bool>& other_flags = plan_.checkpoint_of(b);
+    for (std::size_t k = s; k < cuts.size(); k += plan_.stages()) {
+      const LayerRange range = range_of(cuts, k);
+      const LayerRange other = range_of(other_cuts, k);
+      if (range.first != other.first || range.last != other.last) {
+        return false;
+      }
+      for (std::uint32_t l = range.first; l < range.last && &flags != &other_flags; ++l) {
+        if (flags[l] != other_flags[l]) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  /// Microbatches that decide what a device group holds at once.
+  [[nodiscard]] std::uint32_t held_by(std::uint32_t s, std::uint32_t r) const {
+    const std::uint32_t m = plan_.microbatches[r];
+    return plan_.interleave > 1 || plan_.schedule == Schedule::kGpipe
+               ? m
+               : std::min(m, plan_.stages() - s);
+  }
+
   [[nodiscard]] double group_bytes(const MemoryCheck& memory, const std::vector<LayerRange>& chunks,
                                    std::uint32_t s, std::uint32_t r) const {
-    const std::uint32_t m = plan_.microbatches[r];
     const Position& position = plan_.placement[r][s];
     const auto bytes = [&](const LayerRange& range, std::uint32_t held) {
       return memory.stage_bytes(plan_, position, plan_.checkpoint_of(r), range, held);
     };
     if (chunks.size() == 1) {
-      return bytes(chunks.front(),
-                   plan_.schedule == Schedule::kGpipe ? m : std::min(m, plan_.stages() - s));
+      return bytes(chunks.front(), held_by(s, r));
     }
     // Parameters of all chunks, the scratch of the chunk at work, and what the microbatches hold.
     double state = 0;
@@ -329,7 +371,7 @@ class Checker {
       scratch = std::max(scratch, idle - chunk_state);
       each.push_back(bytes(range, 1) - idle);
     }
-    return state + scratch + interleaved_peak(each, s, m);
+    return state + scratch + interleaved_peak(each, s, plan_.microbatches[r]);
   }
 
   /// Walks the interleaved order: forwards go through groups of as many microbatches as there are
@@ -374,16 +416,15 @@ class Checker {
   }
 
   void check_stage_recompute(std::uint32_t r, std::uint32_t s,
-                             const std::vector<LayerRange>& chunks) {
+                             const std::vector<LayerRange>& chunks,
+                             const std::vector<Flops>& flops) {
     const std::vector<bool>& recomputed = plan_.checkpoint_of(r);
     double all = 0;
     double again = 0;
-    for (const OpNode& op : job_.graph.nodes) {
-      if (std::any_of(chunks.begin(), chunks.end(), [&](const LayerRange& range) {
-            return op.layer >= range.first && op.layer < range.last;
-          })) {
-        all += op.fwd_flops + op.bwd_flops;
-        again += recomputed[op.layer] ? op.fwd_flops : 0;
+    for (const LayerRange& range : chunks) {
+      for (std::uint32_t l = range.first; l < range.last; ++l) {
+        all += flops[l].all;
+        again += recomputed[l] ? flops[l].forward : 0;
       }
     }
     if (again > job_.limits.recompute_ratio * all * (1 + kRounding)) {

@@ -194,6 +194,7 @@ class SwitchChecker {
     auto& params =
         params_[{job_.cluster.nodes[position.node.value()].type, position.devices.size()}];
     if (params.empty()) {
+      params.reserve(layers_ + std::size_t{1});
       params.push_back(0);
       for (std::uint32_t l = 0; l < layers_; ++l) {
         params.push_back(params.back() + memory_.params(position, {l, l + 1}));

@@ -91,15 +91,13 @@ std::vector<double> cut_bytes(const Graph& graph) {
   };
   std::vector<Reach> reach;
   reach.reserve(graph.nodes.size());
-  std::unordered_map<std::uint32_t, std::size_t> place;
-  place.reserve(graph.nodes.size());
   for (const OpNode& op : graph.nodes) {
-    place.emplace(op.id, reach.size());
     reach.push_back({op.layer, op.layer, 0});
   }
+  const NodePlaces places(graph);
   for (const OpEdge& edge : graph.edges) {
-    Reach& r = reach[place.at(edge.src)];
-    r.to = std::max(r.to, reach[place.at(edge.dst)].from);
+    Reach& r = reach[places[edge.src]];
+    r.to = std::max(r.to, reach[places[edge.dst]].from);
     r.bytes = std::max(r.bytes, edge.bytes);
   }
   std::vector<double> bytes(graph.layer_count() + 1, 0);
@@ -119,18 +117,20 @@ LayerTable::LayerTable(const Job& job, const CostModel& model, const Sharding& s
   const double wire = 2 * (width - 1) / width;  // of a ring all-reduce, per byte reduced
   const std::string& device =
       job.cluster.device_types[job.cluster.node_types[sharding.node_type].device_type].name;
-  std::unordered_map<std::uint32_t, double> input_bytes;
-  input_bytes.reserve(job.graph.nodes.size());
+  const std::vector<OpNode>& nodes = job.graph.nodes;
+  const NodePlaces places(job.graph);
+  std::vector<double> input_bytes(nodes.size(), 0);
   for (const OpEdge& edge : job.graph.edges) {
-    double& input = input_bytes[edge.dst];
+    double& input = input_bytes[places[edge.dst]];
     input = std::max(input, edge.bytes);
   }
   std::vector<double> scratch(cost_.size(), 0);
   std::vector<bool> head(cost_.size(), false);
-  for (const OpNode& op : job.graph.nodes) {
+  for (std::size_t k = 0; k < nodes.size(); ++k) {
+    const OpNode& op = nodes[k];
     LayerCost& cost = cost_[op.layer];
     const OpBytes bytes =
-        op_bytes(op, sharding, input_bytes[op.id],
+        op_bytes(op, sharding, input_bytes[k],
                  find_measured(op, device, job.graph.micro_batch_size, sharding.width));
     cost.params += bytes.params / job.bytes_per_param;
     cost.stash_bytes += bytes.stash;
@@ -145,7 +145,7 @@ LayerTable::LayerTable(const Job& job, const CostModel& model, const Sharding& s
     }
     if (op.kind == OpKind::kColumnParallelLinear || op.kind == OpKind::kMoe ||
         op.kind == OpKind::kHead) {
-      cost.wire_backward_bytes += wire * input_bytes[op.id];
+      cost.wire_backward_bytes += wire * input_bytes[k];
     }
   }
   const double input_share = sharding.sequence_parallel ? 1 / width : 1;

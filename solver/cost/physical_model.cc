@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <unordered_map>
 
 namespace tapas::solver {
 namespace {
@@ -63,12 +62,9 @@ Compute compute_of(const OpNode& op, const DeviceType& device, double share) {
 }  // namespace
 
 PhysicalModel::PhysicalModel(const Job& job) : job_(job), input_bytes_(job.graph.nodes.size(), 0) {
-  std::unordered_map<std::uint32_t, std::size_t> index_of;
-  for (std::size_t k = 0; k < job.graph.nodes.size(); ++k) {
-    index_of[job.graph.nodes[k].id] = k;
-  }
+  const NodePlaces places(job.graph);
   for (const OpEdge& edge : job.graph.edges) {
-    double& input = input_bytes_[index_of.at(edge.dst)];
+    double& input = input_bytes_[places[edge.dst]];
     input = std::max(input, edge.bytes);
   }
   for (const NodeType& type : job.cluster.node_types) {

@@ -75,6 +75,25 @@ Result<OpKind> op_kind_from(std::string_view word) {
   return fail(ErrorCode::kInvalid, "unknown operator kind \"{}\"; allowed: {}", word, words);
 }
 
+NodePlaces::NodePlaces(const Graph& graph) {
+  by_id_.reserve(graph.nodes.size());
+  for (std::size_t k = 0; k < graph.nodes.size(); ++k) {
+    by_id_.emplace_back(graph.nodes[k].id, k);
+  }
+  if (!std::is_sorted(by_id_.begin(), by_id_.end())) {
+    std::sort(by_id_.begin(), by_id_.end());
+  }
+}
+
+std::size_t NodePlaces::operator[](std::uint32_t id) const {
+  // Ids mostly have no gaps.
+  const std::size_t guess = id - by_id_.front().first;
+  if (guess < by_id_.size() && by_id_[guess].first == id) {
+    return by_id_[guess].second;
+  }
+  return std::lower_bound(by_id_.begin(), by_id_.end(), std::pair(id, std::size_t{0}))->second;
+}
+
 Result<void> validate(const Graph& graph) {
   if (graph.name.empty()) {
     return fail(ErrorCode::kInvalid, "the graph has no name");

@@ -2,10 +2,12 @@
 
 #include "base/result.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tapas::solver {
@@ -81,6 +83,17 @@ struct Graph {
   [[nodiscard]] std::uint32_t layer_count() const {
     return nodes.empty() ? 0 : nodes.back().layer + 1;
   }
+};
+
+/// Where in Graph::nodes an id stands.
+class NodePlaces {
+ public:
+  explicit NodePlaces(const Graph& graph);
+  /// Requires a node with this id.
+  [[nodiscard]] std::size_t operator[](std::uint32_t id) const;
+
+ private:
+  std::vector<std::pair<std::uint32_t, std::size_t>> by_id_;
 };
 
 /// Requires what the comment on Graph promises; the error names the node and what is wrong.

@@ -88,6 +88,7 @@ Layout::Layout(Problem& problem, double episode_s, double pause_s)
   const std::uint32_t replicas = problem.replicas();
   place_of_.assign(problem.units().size(), kNone);
   leaving_.assign(problem.job().cluster.nodes.size(), 0);
+  counted_.assign(leaving_.size(), 0);
   out_.assign(leaving_.size(), 0);
   in_.assign(leaving_.size(), 0);
   gives_.assign(place_of_.size(), 0);
@@ -99,6 +100,7 @@ Layout::Layout(Problem& problem, double episode_s, double pause_s)
   shift_.assign(replicas, 0);
   saved_at_.assign(replicas, kNone);
   is_stale_.assign(replicas, true);
+  is_touched_.assign(leaving_.size(), false);
   pipeline_.schedule = plan.schedule;
   pipeline_.forward_s.resize(stages);
   pipeline_.backward_s.resize(stages);
@@ -118,7 +120,7 @@ Layout::Layout(Problem& problem, double episode_s, double pause_s)
     for (std::uint32_t s = 0; s < stages; ++s) {
       row.unit.push_back(problem.home_unit(r * stages + s));
       place_of_[row.unit[s]] = r * stages + s;
-      touched_.push_back(problem.unit(row.unit[s]).node);
+      touch(problem.unit(row.unit[s]).node);
     }
     stale_.push_back(r);
   }
@@ -133,16 +135,18 @@ Layout::Layout(Problem& problem, double episode_s, double pause_s)
   }
   if (const Worth now = exact(); now.possible()) {
     scale_s_ = now.step_s;
+    for (Row& row : rows_) {
+      row.norm = norm_of(row, 0);  // it was in another scale
+    }
   }
-  for (Row& row : rows_) {
-    row.finished = false;  // its norm was in another scale
-  }
-  refresh();
   mark();
-  const Plan same = this->plan();
-  for (std::uint32_t r = 0; r < replicas; ++r) {
-    flags_move_ = flags_move_ || same.checkpoint_of(r) != plan.checkpoint_of(r) ||
-                  same.placement[r] != plan.placement[r];
+  std::vector<bool> flags(problem.layers());
+  for (std::uint32_t r = 0; r < replicas && !flags_move_; ++r) {
+    mark_row(r, flags);
+    flags_move_ = flags != plan.checkpoint_of(r);
+    for (std::uint32_t s = 0; s < stages; ++s) {
+      flags_move_ = flags_move_ || position(r, s) != plan.placement[r][s];
+    }
   }
 }
 
@@ -166,9 +170,17 @@ Layout::Row& Layout::change(std::uint32_t replica) {
 }
 
 void Layout::touch(std::uint32_t node) {
-  if (std::find(touched_.begin(), touched_.end(), node) == touched_.end()) {
+  if (!is_touched_[node]) {
+    is_touched_[node] = true;
     touched_.push_back(node);
   }
+}
+
+void Layout::forget_touched() {
+  for (const std::uint32_t node : touched_) {
+    is_touched_[node] = false;
+  }
+  touched_.clear();
 }
 
 void Layout::put(std::uint32_t replica, std::uint32_t stage, std::uint32_t unit) {
@@ -242,7 +254,7 @@ void Layout::undo(Point to) {
   for (; saved_leaving_.size() > to.nodes; saved_leaving_.pop_back()) {
     leaving_[saved_leaving_.back().first] = saved_leaving_.back().second;
   }
-  touched_.clear();
+  forget_touched();
   point_ = to.rows;
   finish_rows();
 }
@@ -300,10 +312,7 @@ void Layout::find_arrivals(std::uint32_t replica) {
   for (std::uint32_t s = 0; s < stages; ++s) {
     const Unit& unit = problem_.unit(row.unit[s]);
     const Unit::Width& width = unit.widths[row.time[s].width];
-    const bool same_group =
-        unit.home != kNone &&
-        problem_.current().placement[unit.home / stages][unit.home % stages].devices ==
-            width.position.devices;
+    const bool same_group = width.at_home;
     for (std::uint32_t l = row.cut[s]; l < row.cut[s + 1]; ++l) {
       const std::uint32_t home = replica * stages + problem_.home_stage(replica, l);
       if (unit.home == home && same_group) {
@@ -363,18 +372,25 @@ void Layout::refresh_rings() {
       merge_members(members);
     }
   }
-  for (const std::uint32_t node : touched_) {
-    std::uint32_t rings = 0;
-    for (std::uint32_t s = 0; s < stages; ++s) {
-      if (stale[s] && members_[s].size() > 1) {
-        for (const RingMember& member : members_[s]) {
-          rings += member.node.value() == node ? member.width : 0;
-        }
+  // All stages of a touched node are stale.
+  for (std::uint32_t s = 0; s < stages; ++s) {
+    if (stale[s] && members_[s].size() > 1) {
+      for (const RingMember& member : members_[s]) {
+        counted_[member.node.value()] += member.width;
       }
     }
-    if (rings != leaving_[node]) {
+  }
+  for (const std::uint32_t node : touched_) {
+    if (counted_[node] != leaving_[node]) {
       saved_leaving_.emplace_back(node, leaving_[node]);
-      leaving_[node] = rings;
+      leaving_[node] = counted_[node];
+    }
+  }
+  for (std::uint32_t s = 0; s < stages; ++s) {
+    if (stale[s]) {
+      for (const RingMember& member : members_[s]) {
+        counted_[member.node.value()] = 0;
+      }
     }
   }
   for (std::uint32_t s = 0; s < stages; ++s) {
@@ -387,7 +403,7 @@ void Layout::refresh_rings() {
       }
     }
   }
-  touched_.clear();
+  forget_touched();
 }
 
 double Layout::norm_of(const Row& row, double later_s) const {
@@ -643,6 +659,19 @@ std::uint32_t Layout::slowest() const {
   return worst;
 }
 
+const Position& Layout::position(std::uint32_t replica, std::uint32_t stage) const {
+  const Row& row = rows_[replica];
+  return problem_.unit(row.unit[stage]).widths[row.time[stage].width].position;
+}
+
+void Layout::mark_row(std::uint32_t replica, std::vector<bool>& checkpoint) const {
+  const Row& row = rows_[replica];
+  for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
+    problem_.mark(row.unit[s], replica, s, row.microbatches, {row.cut[s], row.cut[s + 1]},
+                  checkpoint);
+  }
+}
+
 Plan Layout::plan() const {
   Plan plan = problem_.current();
   plan.replica_splits.assign(rows_.size(), {});
@@ -653,10 +682,9 @@ Plan Layout::plan() const {
     plan.replica_checkpoint[r].assign(problem_.layers(), false);
     plan.microbatches[r] = row.microbatches;
     for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
-      plan.placement[r][s] = problem_.unit(row.unit[s]).widths[row.time[s].width].position;
-      problem_.mark(row.unit[s], r, s, row.microbatches, {row.cut[s], row.cut[s + 1]},
-                    plan.replica_checkpoint[r]);
+      plan.placement[r][s] = position(r, s);
     }
+    mark_row(r, plan.replica_checkpoint[r]);
   }
   share(plan.replica_splits, plan.pp_splits);
   share(plan.replica_checkpoint, plan.checkpoint);

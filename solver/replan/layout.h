@@ -141,6 +141,10 @@ class Layout {
 
   [[nodiscard]] Row& change(std::uint32_t replica);
   void touch(std::uint32_t node);
+  void forget_touched();
+  [[nodiscard]] const Position& position(std::uint32_t replica, std::uint32_t stage) const;
+  /// Sets the flags of all layers.
+  void mark_row(std::uint32_t replica, std::vector<bool>& checkpoint) const;
   void time_row(std::uint32_t replica);
   void find_arrivals(std::uint32_t replica);
   void finish_row(std::uint32_t replica);
@@ -175,7 +179,9 @@ class Layout {
   std::vector<StepTail> tails_;         ///< [stage * shards + shard]
   std::vector<StepTail> smooth_tails_;  ///< by the mean rate of the ring, for the guide
   std::vector<std::uint32_t> leaving_;  ///< [node]: rings that share its NICs
+  std::vector<std::uint32_t> counted_;  ///< scratch of the same
   std::vector<std::uint32_t> touched_;  ///< nodes whose rings may have changed
+  std::vector<bool> is_touched_;        ///< [node]
 
   struct SavedRow {
     std::uint32_t replica = 0;

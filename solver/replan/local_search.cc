@@ -366,7 +366,7 @@ void LocalSearch::nodes() {
 
 void LocalSearch::trim() {
   restore(best_);
-  for (std::uint32_t r = 0; r < problem_.replicas(); ++r) {
+  for (std::uint32_t r = 0; r < (problem_.tied() ? 1 : problem_.replicas()); ++r) {
     std::vector<std::uint32_t> home = problem_.current().splits_of(r);
     home.push_back(problem_.layers());
     if (!std::equal(home.begin(), home.end(), layout_.cuts(r).begin())) {

@@ -31,7 +31,9 @@ class MicroReplan {
         layout_(problem_, request.expected_episode_s, job.switch_pause_s),
         search_(layout_, limits, mechanisms),
         bound_s_(lower_bound_s(problem_)),
-        now_(judge(request.current)) {}
+        now_(judge(request.current)) {
+    now_.useful_s = now_.step_s;  // no switch
+  }
 
   Proposal run() {
     search();
@@ -96,8 +98,7 @@ class MicroReplan {
   }
 
   Proposal propose(Plan plan) {
-    Judged& now = now_;
-    now.useful_s = now.step_s;
+    const Judged& now = now_;
     Judged best = judge(plan);
     Proposal proposal;
     proposal.step_before_s = now.step_s;

@@ -51,9 +51,9 @@ Problem::Problem(PlanEvaluator& evaluator, const Plan& current, const ClusterSta
         {nics / links.send, nics / links.receive, type.fast_link_bytes_per_s / links.inside});
   }
   const double owners = job.zero_stage > 0 ? replicas_ : 1;
-  own_share_ = job.zero_stage > 0 ? job.optimizer_bytes_per_param / owners : 0;
-  const double whole = job.bytes_per_param + job.optimizer_bytes_per_param / owners;
-  own_share_ /= whole;
+  optimizer_bytes_ = job.optimizer_bytes_per_param / owners;
+  const double whole = job.bytes_per_param + optimizer_bytes_;
+  own_share_ = job.zero_stage > 0 ? optimizer_bytes_ / whole : 0;
   layer_bytes_.resize(layers_);
   for (const OpNode& op : job.graph.nodes) {
     layer_bytes_[op.layer] += op.param_bytes / job.bytes_per_param * whole;
@@ -194,8 +194,14 @@ void Problem::add_units(const std::vector<bool>& pinned) {
         unit.widths.resize(1);
       }
       unit.home = r * stages_ + s;
-      home_shard_.push_back(shard_of(job_.cluster.nodes[unit.node].type,
-                                     static_cast<std::uint16_t>(position.devices.size())));
+      for (Unit::Width& option : unit.widths) {
+        option.at_home = option.position.devices == position.devices;
+      }
+      const Shard& shard = shards_[shard_of(job_.cluster.nodes[unit.node].type,
+                                            static_cast<std::uint16_t>(position.devices.size()))];
+      const LayerRange home = home_[unit.home];
+      home_bytes_.push_back((shard.params_before[home.last] - shard.params_before[home.first]) *
+                            shard.rule.state_bytes_per_param);
       home_unit_.push_back(static_cast<std::uint32_t>(units_.size()));
       add(std::move(unit));
     }
@@ -402,10 +408,10 @@ Hop Problem::hop(std::uint32_t from, std::uint32_t from_width, std::uint32_t to,
   if (sender.position.node == taker.position.node) {
     link = link_between(job_.cluster, sender.position, taker.position, state_);
   } else {
-    const FabricTier& tier = job_.cluster.tier_between(sender.position.node, taker.position.node);
-    link = {tier.latency_s, std::min(sender.send_bytes_per_s, taker.receive_bytes_per_s) /
-                                tier.oversubscription /
-                                state_.path(sender.position.node, taker.position.node)};
+    const FabricTier& way = tier(units_[from].node, units_[to].node);
+    link = {way.latency_s, std::min(sender.send_bytes_per_s, taker.receive_bytes_per_s) /
+                               way.oversubscription /
+                               state_.path(sender.position.node, taker.position.node)};
   }
   return evaluator_.model().hop(link, sharding, table.cut_bytes(layer), stages_);
 }
@@ -414,12 +420,9 @@ StepTail Problem::tail(const Ring& ring, std::uint32_t shard) const {
   return evaluator_.model().step_tail(ring, shards_[shard].table->sharding());
 }
 
-double Problem::synchronised_s(std::uint32_t unit, const StageTime& time, std::uint32_t replica,
-                               std::uint32_t stage, std::uint32_t microbatches, LayerRange range,
-                               const StepTail& tail, double end_s) {
-  if (!job_.overlap_gradients) {
-    return end_s + tail.sync_s(time.params);
-  }
+double Problem::overlapped_s(std::uint32_t unit, const StageTime& time, std::uint32_t replica,
+                             std::uint32_t stage, std::uint32_t microbatches, LayerRange range,
+                             const StepTail& tail, double end_s) {
   const Unit::Width& option = units_[unit].widths[time.width];
   const LayerTable& table = *shards_[option.shard].table;
   const double collectives = inside(unit);
@@ -450,29 +453,25 @@ bool Problem::fits_switch(std::uint32_t unit, std::uint32_t replica, std::uint32
   if (what.home == kNone) {
     return true;  // what a stage needs while it runs is more than its state
   }
-  const std::uint32_t home_replica = what.home / stages_;
-  const Position& old = current_.placement[home_replica][what.home % stages_];
-  const bool same_group = old.devices == what.widths[width].position.devices;
-  if (home_replica == replica && same_group && range.first >= home_[what.home].first &&
-      range.last <= home_[what.home].last) {
-    return true;
-  }
-  const auto params = [&](std::uint32_t shard, LayerRange layers) {
-    const std::vector<double>& before = shards_[shard].params_before;
-    return layers.first < layers.last ? before[layers.last] - before[layers.first] : 0;
-  };
+  const bool own = what.home / stages_ == replica;
   const LayerRange home = home_[what.home];
   const Unit::Width& option = what.widths[width];
-  const MemoryRule& rule = shards_[option.shard].rule;
+  if (own && option.at_home && range.first >= home.first && range.last <= home.last) {
+    return true;
+  }
+  const Shard& shard = shards_[option.shard];
+  const auto params = [&](LayerRange layers) {
+    return layers.first < layers.last
+               ? shard.params_before[layers.last] - shard.params_before[layers.first]
+               : 0;
+  };
   const LayerRange kept = {std::max(range.first, home.first), std::min(range.last, home.last)};
-  const double held = same_group ? params(option.shard, kept) : 0;
-  const double arriving = params(option.shard, range) - held;
-  const double owners = job_.zero_stage > 0 ? replicas_ : 1;
-  const double optimizer = job_.optimizer_bytes_per_param / owners;
-  const bool shared = job_.zero_stage > 0 && home_replica != replica;
-  return params(home_shard_[what.home], home) * rule.state_bytes_per_param +
-             arriving * (job_.bytes_per_param + optimizer) + (shared ? held * optimizer : 0) <=
-         rule.capacity_bytes;
+  const double held = option.at_home ? params(kept) : 0;
+  const double arriving = params(range) - held;
+  const bool shared = job_.zero_stage > 0 && !own;
+  return home_bytes_[what.home] + arriving * (job_.bytes_per_param + optimizer_bytes_) +
+             (shared ? held * optimizer_bytes_ : 0) <=
+         shard.rule.capacity_bytes;
 }
 
 double lower_bound_s(const Problem& problem) {

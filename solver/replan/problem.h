@@ -29,6 +29,7 @@ struct Unit {
     double slowdown = 1;          ///< of its slowest device
     double send_bytes_per_s = 0;  ///< of one device, out of the node
     double receive_bytes_per_s = 0;
+    bool at_home = false;  ///< exactly what a stage runs on now
   };
   std::vector<Width> widths;
   std::uint32_t node = 0;
@@ -113,7 +114,11 @@ class Problem {
   [[nodiscard]] double synchronised_s(std::uint32_t unit, const StageTime& time,
                                       std::uint32_t replica, std::uint32_t stage,
                                       std::uint32_t microbatches, LayerRange range,
-                                      const StepTail& tail, double end_s);
+                                      const StepTail& tail, double end_s) {
+    return job_.overlap_gradients
+               ? overlapped_s(unit, time, replica, stage, microbatches, range, tail, end_s)
+               : end_s + tail.sync_s(time.params);
+  }
 
   /// Bytes of a layer that go to devices which have nothing of it, and to devices that held it for
   /// another replica.
@@ -146,6 +151,10 @@ class Problem {
     std::vector<StageFit::Recomputed> recomputed;
   };
 
+  [[nodiscard]] double overlapped_s(std::uint32_t unit, const StageTime& time,
+                                    std::uint32_t replica, std::uint32_t stage,
+                                    std::uint32_t microbatches, LayerRange range,
+                                    const StepTail& tail, double end_s);
   void add_units(const std::vector<bool>& pinned);
   [[nodiscard]] bool keeps_flags(const Unit& unit) const {
     return unit.pinned || !job_.capabilities.recompute;
@@ -175,10 +184,11 @@ class Problem {
   std::vector<NodeRates> rates_;
   std::vector<double> layer_bytes_;
   double own_share_ = 0;
+  double optimizer_bytes_ = 0;  ///< per parameter, of one replica
   std::vector<std::uint32_t> home_stage_;
   std::vector<std::uint32_t> home_unit_;
-  std::vector<std::uint32_t> home_shard_;
-  std::vector<LayerRange> home_;  ///< [place]: layers in the current plan
+  std::vector<LayerRange> home_;    ///< [place]: layers in the current plan
+  std::vector<double> home_bytes_;  ///< [place]: of a device, parameters to optimizer state
   std::unordered_map<std::uint64_t, Fit> fits_;
   std::vector<bool> flags_;  ///< scratch
 };
