@@ -630,9 +630,7 @@ Instance large_instance(std::uint32_t event, std::uint64_t seed, Runtime runtime
   instance.request.expected_episode_s = 1800;
   const Cluster& cluster = instance.job.cluster;
   ClusterState& state = instance.request.state;
-  for (std::uint32_t rank = 0; rank < cluster.device_count(); ++rank) {
-    state.device_slowdown.push_back(draw.between(0.995, 1.005));
-  }
+  state.device_slowdown.assign(cluster.device_count(), 1);
   state.node_links.assign(cluster.nodes.size(), {});
   const auto nodes = static_cast<std::uint32_t>(cluster.nodes.size());
   const std::uint32_t used = nodes - kind.spares;
