@@ -23,6 +23,8 @@ struct Pipeline {
     return static_cast<std::uint32_t>(forward_s.size());
   }
   [[nodiscard]] std::uint32_t groups() const { return stages() / chunks; }
+
+  friend bool operator==(const Pipeline&, const Pipeline&) = default;
 };
 
 /// Forwards that a stage runs before its first backward, less one when more follow. One chunk.

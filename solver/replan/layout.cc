@@ -298,9 +298,15 @@ void Layout::time_row(std::uint32_t replica) {
       pipeline_.backward_s[s] += busy;
     }
   }
-  const std::span<const double> ends = clock_.ends_s(pipeline_, row.microbatches);
-  row.end.assign(ends.begin(), ends.end());
-  row.period = period_of(pipeline_);
+  if (row.microbatches != last_.microbatches || pipeline_ != last_.pipeline) {
+    last_.pipeline = pipeline_;
+    last_.microbatches = row.microbatches;
+    const std::span<const double> ends = clock_.ends_s(pipeline_, row.microbatches);
+    last_.ends.assign(ends.begin(), ends.end());
+    last_.period = period_of(pipeline_);
+  }
+  row.end = last_.ends;
+  row.period = last_.period;
   find_arrivals(replica);
 }
 

@@ -105,6 +105,9 @@ class Layout {
   /// The replica's part in the smooth worth, by which parts of replicas compare.
   [[nodiscard]] double norm(std::uint32_t replica) const { return rows_[replica].norm; }
   [[nodiscard]] const Ring& ring(std::uint32_t stage) const { return rings_[stage]; }
+  [[nodiscard]] const StepTail& tail(std::uint32_t stage, std::uint32_t shard) const {
+    return tails_[stage * problem_.shards().size() + shard];
+  }
   /// Slowest replica.
   [[nodiscard]] std::uint32_t slowest() const;
 
@@ -197,6 +200,14 @@ class Layout {
 
   Pipeline pipeline_;
   PipelineClock clock_;
+  /// What was timed last: many replicas are alike.
+  struct Timed {
+    Pipeline pipeline;
+    std::uint32_t microbatches = 0;
+    std::vector<double> ends;
+    double period = 0;
+  };
+  Timed last_;
   std::vector<double> out_;  ///< [node]
   std::vector<double> in_;
   std::vector<double> gives_;  ///< [unit]: per device, inside its node

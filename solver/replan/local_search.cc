@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <utility>
@@ -12,8 +13,12 @@ namespace tapas::solver {
 namespace {
 
 // Timed replicas that pairs may take, or 12 for each where that is more.
-constexpr std::uint64_t kPairs = 400;
+constexpr std::uint64_t kPairs = 100;
 constexpr std::uint64_t kBranches = 20000;
+// Levels to which stages are held down: this far apart, each third first.
+constexpr double kLevel = 0.9;
+constexpr std::size_t kStride = 3;
+constexpr double kRounding = 1e-9;
 // Spares that leave more than this share of the time may not be needed.
 constexpr double kDispensable = 0.9;
 
@@ -119,6 +124,33 @@ void LocalSearch::split_row(std::uint32_t replica, std::span<const StageLimit> l
   set_cuts(replica, split_(layout_, replica, limits));
 }
 
+void LocalSearch::split_all(std::span<const StageLimit> limits) {
+  struct Split {
+    std::uint32_t replica = 0;
+    std::vector<std::uint32_t> before;
+    std::vector<std::uint32_t> after;
+  };
+  std::vector<Split> splits;
+  for (std::uint32_t r = 0; r < (problem_.tied() ? 1 : problem_.replicas()); ++r) {
+    const auto alike = [&](const Split& other) {
+      bool all = layout_.microbatches(r) == layout_.microbatches(other.replica) &&
+                 std::equal(other.before.begin(), other.before.end(), layout_.cuts(r).begin());
+      for (std::uint32_t s = 0; s < problem_.stages() && all; ++s) {
+        all = problem_.alike(layout_.unit(r, s), r, layout_.unit(other.replica, s), other.replica);
+      }
+      return all;
+    };
+    const auto known = std::find_if(splits.begin(), splits.end(), alike);
+    if (known != splits.end()) {
+      set_cuts(r, known->after);
+    } else {
+      splits.push_back({r, {layout_.cuts(r).begin(), layout_.cuts(r).end()}, {}});
+      splits.back().after = split_(layout_, r, limits);
+      set_cuts(r, splits.back().after);
+    }
+  }
+}
+
 void LocalSearch::balance() {
   now_ = layout_.settle();
   layout_.mark();
@@ -156,7 +188,7 @@ void LocalSearch::pairs() {
   // Where all share one split every cut is timed for all of them.
   const std::uint64_t end =
       layout_.evaluations() + std::max<std::uint64_t>(kPairs, 12 * problem_.replicas());
-  for (const std::uint32_t place : focus(8, Look::kMeasured)) {
+  for (const std::uint32_t place : focus(3, Look::kMeasured)) {
     const std::uint32_t r = place / stages;
     const std::uint32_t s = place % stages;
     // Both sides, as long as one of them takes some more.
@@ -176,6 +208,8 @@ void LocalSearch::spares() {
   struct Need {
     Step step;  ///< with the best of the spares
     Worth worth;
+    /// Replicas that are cut anew, with their cuts.
+    std::vector<std::pair<std::uint32_t, std::vector<std::uint32_t>>> rows;
   };
   std::vector<Need> needs;
   std::vector<Block> idle;
@@ -191,9 +225,15 @@ void LocalSearch::spares() {
           std::any_of(needs.begin(), needs.end(), taken)) {
         continue;
       }
-      Step step{hand, idle.front()};
-      const Worth worth = try_step(step);
-      needs.push_back({std::move(step), worth});
+      Need need{{hand, idle.front()}, {}, {}};
+      need.worth = try_step(need.step);
+      for (const std::uint32_t r : rows_of(idle.front())) {
+        if (need.step.split && !problem_.tied()) {
+          need.rows.emplace_back(
+              r, std::vector<std::uint32_t>(layout_.cuts(r).begin(), layout_.cuts(r).end()));
+        }
+      }
+      needs.push_back(std::move(need));
       layout_.undo();
     }
   }
@@ -206,11 +246,20 @@ void LocalSearch::spares() {
   const auto give = [&](std::uint32_t chosen) {
     std::size_t next = 0;
     for (std::size_t k = 0; k < needs.size(); ++k) {
+      const Need& need = needs[k];
       if ((chosen >> k & 1U) != 0 && next < idle.size() &&
-          may_exchange(needs[k].step.hand, idle[next])) {
-        apply({needs[k].step.hand, idle[next++], needs[k].step.split});
+          may_exchange(need.step.hand, idle[next])) {
+        exchange(need.step.hand, idle[next++]);
+        for (const auto& [row, cuts] : need.rows) {
+          set_cuts(row, cuts);
+        }
       }
     }
+    const Worth worth = layout_.estimate();
+    if (!problem_.tied()) {
+      return worth;
+    }
+    split_row(0);
     return layout_.estimate();
   };
   for (std::uint32_t chosen = 1; chosen < 1U << needs.size() && !spent(); ++chosen) {
@@ -258,53 +307,91 @@ void LocalSearch::rows() {
     }
     split_row(r);
     keep_if_better(layout_.estimate());
+    if (problem_.tied()) {
+      // Counts suit the cuts they were moved for: other cuts need them even.
+      for (std::uint32_t k = 0; k < problem_.replicas(); ++k) {
+        layout_.count(k, problem_.current().microbatches[k]);
+      }
+      split_row(r);
+      keep_if_better(layout_.estimate());
+    }
     std::vector<std::uint32_t> common = problem_.current().pp_splits;
     common.push_back(problem_.layers());
     set_cuts(r, common);
     keep_if_better(layout_.estimate());
   }
   lighten(layout_.slowest());
-  shift_boundaries(layout_.slowest());
+  if (carry()) {
+    lighten(layout_.slowest());
+  }
+  while (move_layers(layout_.slowest())) {
+  }
 }
 
-/// Takes layers off the stages whose gradients come last, one to three of them together: as many as
-/// is best, as the first few may only make the other stages longer.
+/// Takes layers off the stages whose gradients come last, in all replicas, as the gradients of all
+/// go over one ring: as many as is best, as the first few may only make the pipelines longer.
 bool LocalSearch::lighten(std::uint32_t replica) {
+  if (problem_.replicas() == 1) {
+    return false;
+  }
   const std::uint32_t stages = problem_.stages();
-  std::vector<std::uint32_t> last(stages);
-  std::iota(last.begin(), last.end(), 0U);
-  std::stable_sort(last.begin(), last.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return layout_.done_s(replica, a) > layout_.done_s(replica, b);
-  });
-  std::vector<StageLimit> limits;
-  const auto hold_down = [&] {
-    // The gradients of all replicas go over one ring.
-    for (std::uint32_t r = 0; r < (problem_.tied() ? 1 : problem_.replicas()); ++r) {
-      split_row(r, limits);
-    }
-    return layout_.estimate();
+  // How much longer than the pipeline the row takes for a stage of so many layers.
+  const auto rest_s = [&](std::uint32_t s, std::uint32_t layers) {
+    const StageTime& time = layout_.time(replica, s);
+    const std::uint32_t shard = problem_.unit(layout_.unit(replica, s)).widths[time.width].shard;
+    const StepTail& tail = layout_.tail(s, shard);
+    const auto cuts = layout_.cuts(replica);
+    const double params = time.params * layers / (cuts[s + 1] - cuts[s]);
+    return tail.sync_s(params) + tail.update_s(params) + layout_.end_s(replica, s) -
+           layout_.end_s(replica, 0);
   };
+  std::vector<double> levels;
+  for (std::uint32_t s = 0; s < stages; ++s) {
+    const auto cuts = layout_.cuts(replica);
+    for (std::uint32_t n = 1; n <= cuts[s + 1] - cuts[s]; ++n) {
+      levels.push_back(rest_s(s, n));
+    }
+  }
+  std::sort(levels.begin(), levels.end(), std::greater<>());
   Worth least = now_;
   std::vector<StageLimit> best;
-  const std::size_t together = problem_.replicas() > 1 ? 3 : 1;
-  for (std::size_t k = 1; k <= std::min<std::size_t>(together, stages); ++k) {
-    std::uint32_t most = 0;
-    for (std::size_t j = 0; j < k; ++j) {
-      const auto cuts = layout_.cuts(replica);
-      most = std::max(most, cuts[last[j] + 1] - cuts[last[j]]);
-    }
-    for (std::uint32_t n = most; n-- > 1 && !spent();) {
-      limits.clear();
-      for (std::size_t j = 0; j < k; ++j) {
-        limits.push_back({last[j], n});
+  std::vector<StageLimit> limits;
+  const auto hold_down = [&] {
+    split_all(limits);
+    return layout_.estimate();
+  };
+  levels.erase(
+      std::unique(levels.begin(), levels.end(), [](double a, double b) { return b > a * kLevel; }),
+      levels.end());
+  const auto try_level = [&](std::size_t k) {
+    limits.clear();
+    for (std::uint32_t s = 0; s < stages; ++s) {
+      std::uint32_t most = 1;
+      while (most < problem_.layers() && rest_s(s, most + 1) <= levels[k] * (1 + kRounding)) {
+        ++most;
       }
-      const Worth worth = hold_down();
-      if (improves(worth, least)) {
-        least = worth;
-        best = limits;
-      }
-      layout_.undo();
+      limits.push_back({s, most});
     }
+    const Worth worth = hold_down();
+    const bool gains = improves(worth, least);
+    if (gains) {
+      least = worth;
+      best = limits;
+    }
+    layout_.undo();
+    return gains;
+  };
+  std::size_t found = 0;
+  for (std::size_t k = kStride, fruitless = 0; k < levels.size() && fruitless < 2 && !spent();
+       k += kStride) {
+    fruitless = try_level(k) ? 0 : fruitless + 1;
+    found = fruitless == 0 ? k : found;
+  }
+  for (std::size_t k = found + 1; k < std::min(found + kStride, levels.size()) && !spent(); ++k) {
+    try_level(k);
+  }
+  for (std::size_t k = found; k-- > 1 && found - k < kStride && !spent();) {
+    try_level(k);
   }
   limits = best;
   return !best.empty() && keep_if_better(hold_down());
@@ -324,6 +411,37 @@ bool LocalSearch::split_exactly(std::uint64_t branches) {
   layout_.mark();
   record();
   return true;
+}
+
+bool LocalSearch::move_layers(std::uint32_t replica) {
+  const std::uint32_t stages = problem_.stages();
+  Worth least = now_;
+  std::vector<std::uint32_t> best;
+  for (const std::uint32_t from : split_.critical(layout_, replica)) {
+    for (std::uint32_t to = 0; to < stages && !spent(); ++to) {
+      std::vector<std::uint32_t> cuts(layout_.cuts(replica).begin(), layout_.cuts(replica).end());
+      if (from == to || cuts[from + 1] - cuts[from] < 2) {
+        continue;
+      }
+      for (std::uint32_t s = std::min(from, to) + 1; s <= std::max(from, to); ++s) {
+        cuts[s] += from < to ? ~0U : 1U;
+      }
+      set_cuts(replica, cuts);
+      if (layout_.changed()) {
+        const Worth worth = layout_.estimate();
+        if (improves(worth, least)) {
+          least = worth;
+          best = cuts;
+        }
+        layout_.undo();
+      }
+    }
+  }
+  if (best.empty()) {
+    return false;
+  }
+  set_cuts(replica, best);
+  return keep_if_better(layout_.estimate());
 }
 
 bool LocalSearch::shift_boundaries(std::uint32_t replica) {

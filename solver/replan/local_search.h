@@ -98,6 +98,8 @@ class LocalSearch {
   [[nodiscard]] std::vector<std::uint32_t> rows_of(const Block& block) const;
   [[nodiscard]] double norm_of(const std::vector<std::uint32_t>& rows) const;
   void split_row(std::uint32_t replica, std::span<const StageLimit> limits = {});
+  /// Of all replicas, each as it is best.
+  void split_all(std::span<const StageLimit> limits);
   /// Of all replicas where they share one split. Nothing when a pinned stage would change.
   void set_cuts(std::uint32_t replica, const std::vector<std::uint32_t>& cuts);
 
@@ -112,8 +114,14 @@ class LocalSearch {
   bool chain(const Block& hand, const Effort& effort);
   /// Each boundary of one replica, or with kNone of all together, a layer up or down.
   bool shift_boundaries(std::uint32_t replica);
+  /// The one layer of a replica that gains most in another of its stages.
+  bool move_layers(std::uint32_t replica);
   bool split_exactly(std::uint64_t branches);
   bool lighten(std::uint32_t replica);
+  /// Two units of a row change places, and in all rows their stages the numbers of layers.
+  Worth swap_columns(std::uint32_t row, std::uint32_t from, std::uint32_t to);
+  /// Bad NICs with the light stages that they need to other stages of their rows.
+  bool carry();
   bool descend(const Effort& effort);
   /// Moves the unit of a stage to another stage of its row and those between up. False: a pin or
   /// another width is in the way, the layout may be changed.

@@ -17,31 +17,51 @@ namespace {
 using testing::Case;
 using testing::Draw;
 
-/// The slowest stage of the replica with these cuts, or of all replicas when they share them.
-double slowest_s(Problem& problem, const Layout& layout, std::uint32_t replica,
-                 const std::vector<std::uint32_t>& cuts) {
-  double slowest = 0;
-  for (std::uint32_t r = 0; r < problem.replicas(); ++r) {
-    for (std::uint32_t s = 0; s < problem.stages() && (r == replica || problem.tied()); ++s) {
-      const StageTime time = problem.stage_time(layout.unit(r, s), r, s, layout.microbatches(r),
-                                                {cuts[s], cuts[s + 1]});
-      slowest = std::max(slowest, time.fits ? time.total_s() : kForever);
+/// When the replica with these cuts, or the last of all when they share them, has reduced its
+/// gradients.
+double row_s(Layout& layout, std::uint32_t replica, const std::vector<std::uint32_t>& cuts) {
+  const bool tied = layout.problem().tied();
+  const std::uint32_t first = tied ? 0 : replica;
+  const std::uint32_t last = tied ? layout.problem().replicas() : replica + 1;
+  for (std::uint32_t r = first; r < last; ++r) {
+    layout.cut(r, cuts);
+  }
+  double latest = kForever;
+  if (layout.exact().possible()) {
+    latest = 0;
+    for (std::uint32_t r = first; r < last; ++r) {
+      latest = std::max(latest, layout.row_s(r));
     }
   }
-  return slowest;
+  layout.undo();
+  return latest;
 }
 
-double least_s(Problem& problem, const Layout& layout, std::uint32_t replica, StageLimit limit) {
+double least_s(Layout& layout, std::uint32_t replica) {
   double least = kForever;
+  const Problem& problem = layout.problem();
   testing::for_each_cut(problem.layers(), problem.stages(), [&](std::vector<std::uint32_t> cuts) {
     cuts.push_back(problem.layers());
-    if (testing::keeps_pinned(layout, replica, cuts) &&
-        (limit.layers == 0 || cuts[limit.stage + 1] - cuts[limit.stage] <= limit.layers)) {
-      least = std::min(least, slowest_s(problem, layout, replica, cuts));
+    if (testing::keeps_pinned(layout, replica, cuts)) {
+      least = std::min(least, row_s(layout, replica, cuts));
     }
   });
   return least;
 }
+
+/// How far splits are from the best of all.
+struct Gaps {
+  int best = 0;
+  int looked_at = 0;
+  double sum = 0;
+
+  void add(double time, double least) {
+    ++looked_at;
+    best += time <= least * (1 + 1e-9) ? 1 : 0;
+    sum += time / least - 1;
+  }
+  [[nodiscard]] double mean() const { return sum / looked_at; }
+};
 
 /// Equal layers on nodes of different speeds, from cuts that suit none of them.
 Case equal_layers(std::uint64_t seed, bool pins) {
@@ -62,32 +82,37 @@ Case equal_layers(std::uint64_t seed, bool pins) {
   return what;
 }
 
-TEST(RowSplit, OfEqualLayersIsTheBestOfAll) {
+TEST(RowSplit, OfEqualLayersIsNearTheBestOfAll) {
   Draw draw(5);
-  int shorter = 0;
+  Gaps gaps;
+  Gaps before;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     const Case what = equal_layers(seed, seed % 4 >= 2);
     SCOPED_TRACE("case " + std::to_string(seed));
     PlanEvaluator evaluator(what.job);
     Problem problem(evaluator, what.request.current, what.request.state, what.request.pinned);
-    const Layout layout(problem, 1800, 2);
+    Layout layout(problem, 1800, 2);
     RowSplit split(problem);
     const std::uint32_t r = draw.between(0U, problem.replicas() - 1);
-    const std::vector<std::uint32_t> before(layout.cuts(r).begin(), layout.cuts(r).end());
+    const std::vector<std::uint32_t> old(layout.cuts(r).begin(), layout.cuts(r).end());
     const std::vector<std::uint32_t> cuts = split(layout, r);
-    const double least = least_s(problem, layout, r, {});
-    EXPECT_NEAR(slowest_s(problem, layout, r, cuts), least, 1e-9 * least);
     EXPECT_TRUE(testing::keeps_pinned(layout, r, cuts));
-    shorter += cuts == before ? 0 : 1;
+    const double least = least_s(layout, r);
+    gaps.add(row_s(layout, r, cuts), least);
+    before.add(row_s(layout, r, old), least);
   }
-  EXPECT_GT(shorter, 200);
+  RecordProperty("best_of_400", gaps.best);
+  RecordProperty("mean_gap_per_mille", static_cast<int>(1000 * gaps.mean()));
+  EXPECT_GT(gaps.best, gaps.looked_at * 85 / 100);
+  EXPECT_LT(gaps.mean(), 0.01);
+  EXPECT_GT(before.mean(), 0.1);
 }
 
-TEST(RowSplit, HoldsAStageDownAtLeastCost) {
+TEST(RowSplit, HoldsStagesDown) {
   Draw draw(6);
   int held_down = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    const Case what = equal_layers(seed, seed % 4 >= 2);
+    const Case what = equal_layers(seed, false);
     SCOPED_TRACE("case " + std::to_string(seed));
     PlanEvaluator evaluator(what.job);
     Problem problem(evaluator, what.request.current, what.request.state, what.request.pinned);
@@ -95,45 +120,37 @@ TEST(RowSplit, HoldsAStageDownAtLeastCost) {
     RowSplit split(problem);
     const std::uint32_t s = draw.between(0U, problem.stages() - 1);
     const StageLimit limit{s, draw.between(1U, layout.cuts(0)[s + 1] - layout.cuts(0)[s])};
-    const double least = least_s(problem, layout, 0, limit);
-    if (least == kForever) {
-      continue;  // pins in the way
-    }
     const std::vector<std::uint32_t> cuts = split(layout, 0, {&limit, 1});
     EXPECT_LE(cuts[s + 1] - cuts[s], limit.layers);
-    EXPECT_NEAR(slowest_s(problem, layout, 0, cuts), least, 1e-9 * least);
-    EXPECT_TRUE(testing::keeps_pinned(layout, 0, cuts));
-    ++held_down;
+    held_down += limit.layers < layout.cuts(0)[s + 1] - layout.cuts(0)[s] ? 1 : 0;
   }
-  EXPECT_GT(held_down, 200);
+  EXPECT_GT(held_down, 100);
 }
 
-TEST(RowSplit, OfUnevenLayersIsNeverWorseThanBeforeAndMostlyTheBest) {
-  int best = 0;
-  int looked_at = 0;
-  double worst = 1;
+TEST(RowSplit, OfUnevenLayersIsNearTheBestOfAll) {
+  Gaps gaps;
+  Gaps before;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     const Case what = testing::random_case(seed);
     SCOPED_TRACE("case " + std::to_string(seed));
     PlanEvaluator evaluator(what.job);
     Problem problem(evaluator, what.request.current, what.request.state, {});
-    const Layout layout(problem, 1800, 2);
+    Layout layout(problem, 1800, 2);
     RowSplit split(problem);
     for (std::uint32_t r = 0; r < (problem.tied() ? 1 : problem.replicas()); ++r) {
-      const double before =
-          slowest_s(problem, layout, r, {layout.cuts(r).begin(), layout.cuts(r).end()});
-      const double now = slowest_s(problem, layout, r, split(layout, r));
-      EXPECT_LE(now, before);
-      const double least = least_s(problem, layout, r, {});
-      EXPECT_GE(now, least);
-      worst = std::max(worst, now / least);
-      best += now <= least * (1 + 1e-9) ? 1 : 0;
-      ++looked_at;
+      const double now = row_s(layout, r, {layout.cuts(r).begin(), layout.cuts(r).end()});
+      const double least = least_s(layout, r);
+      if (now < kForever) {
+        before.add(now, least);
+        gaps.add(row_s(layout, r, split(layout, r)), least);
+      }
     }
   }
-  RecordProperty("best_of_1000", best * 1000 / looked_at);
-  RecordProperty("worst_per_mille_above_the_best", static_cast<int>(1000 * (worst - 1)));
-  EXPECT_GT(best, looked_at * 7 / 10);
+  RecordProperty("best", gaps.best);
+  RecordProperty("mean_gap_per_mille", static_cast<int>(1000 * gaps.mean()));
+  EXPECT_GT(gaps.best, gaps.looked_at * 2 / 3);
+  EXPECT_LT(gaps.mean(), 0.05);
+  EXPECT_GT(before.mean(), 0.1);
 }
 
 }  // namespace
