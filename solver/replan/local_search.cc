@@ -12,7 +12,7 @@
 namespace tapas::solver {
 namespace {
 
-// Timed replicas that pairs may take, or 12 for each where that is more.
+// Timed replicas that pairs may take, or 3 for each where that is more.
 constexpr std::uint64_t kPairs = 100;
 constexpr std::uint64_t kBranches = 20000;
 // Levels to which stages are held down: this far apart, each third first.
@@ -187,7 +187,7 @@ void LocalSearch::pairs() {
   const std::uint32_t stages = problem_.stages();
   // Where all share one split every cut is timed for all of them.
   const std::uint64_t end =
-      layout_.evaluations() + std::max<std::uint64_t>(kPairs, 12 * problem_.replicas());
+      layout_.evaluations() + std::max<std::uint64_t>(kPairs, 3 * problem_.replicas());
   for (const std::uint32_t place : focus(3, Look::kMeasured)) {
     const std::uint32_t r = place / stages;
     const std::uint32_t s = place % stages;
@@ -296,11 +296,14 @@ void LocalSearch::replicas() {
 }
 
 void LocalSearch::rows() {
-  std::vector<std::uint32_t> order(problem_.tied() ? 1 : problem_.replicas());
-  std::iota(order.begin(), order.end(), 0U);
-  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return layout_.row_s(a) > layout_.row_s(b);
-  });
+  const std::uint32_t stages = problem_.stages();
+  std::vector<std::uint32_t> order;
+  for (const std::uint32_t place : focus(16, Look::kMoved)) {
+    const std::uint32_t r = problem_.tied() ? 0 : place / stages;
+    if (std::find(order.begin(), order.end(), r) == order.end()) {
+      order.push_back(r);
+    }
+  }
   for (const std::uint32_t r : order) {
     if (spent()) {
       return;
@@ -315,11 +318,15 @@ void LocalSearch::rows() {
       split_row(r);
       keep_if_better(layout_.estimate());
     }
-    std::vector<std::uint32_t> common = problem_.current().pp_splits;
-    common.push_back(problem_.layers());
-    set_cuts(r, common);
-    keep_if_better(layout_.estimate());
   }
+  split_all({});
+  keep_if_better(layout_.estimate());
+  std::vector<std::uint32_t> common = problem_.current().pp_splits;
+  common.push_back(problem_.layers());
+  for (std::uint32_t r = 0; r < problem_.replicas() && !spent(); ++r) {
+    set_cuts(r, common);
+  }
+  keep_if_better(layout_.estimate());
   lighten(layout_.slowest());
   if (carry()) {
     lighten(layout_.slowest());
