@@ -36,6 +36,7 @@ int run(int argc, char** argv) {
   tapas::ctl::add_whatif(app, context);
   tapas::ctl::add_node(app, context);
   tapas::ctl::add_auto(app, context);
+  tapas::ctl::add_replay(app, context);
   tapas::ctl::add_solve(app, context);
   tapas::ctl::add_cluster(app, context);
   tapas::ctl::add_model(app, context);

@@ -14,6 +14,7 @@ void add_plan_explain(CLI::App& plan, Context& context);
 void add_replan(CLI::App& app, Context& context);
 void add_whatif(CLI::App& app, Context& context);
 void add_explain(CLI::App& app, Context& context);
+void add_replay(CLI::App& app, Context& context);
 void add_events(CLI::App& app, Context& context);
 void add_node(CLI::App& app, Context& context);
 void add_auto(CLI::App& app, Context& context);

@@ -55,7 +55,9 @@ Culprit culprit(NodeId node, const std::vector<RankDeviation>& slow, const Roles
       static_cast<double>(slow.size()) >= kHostShare * static_cast<double>(working.size())) {
     out.host = true;
     out.ranks = working;
+    slowdowns.assign(working.size(), out.slowdown);
   }
+  out.slowdowns = std::move(slowdowns);
   return out;
 }
 
@@ -79,19 +81,29 @@ std::set<std::uint32_t> heavy_stages(const Findings& findings, const Roles& role
   return heavy;
 }
 
-std::string devices_of(const Culprit& culprit, const solver::Cluster& cluster) {
+std::string who(const Culprit& culprit, const solver::Cluster& cluster) {
+  if (cluster.type_of(cluster.node_of(culprit.ranks.front())).devices == 1) {
+    return "node " + culprit.node;
+  }
   if (culprit.host) {
-    return fmt::format("all {} devices", culprit.ranks.size());
+    return fmt::format("node {} (all {} devices)", culprit.node, culprit.ranks.size());
   }
   std::vector<std::uint32_t> devices;
   for (const RankId rank : culprit.ranks) {
     devices.push_back(cluster.device_of(rank));
   }
-  return fmt::format("device {}", fmt::join(devices, ", "));
+  return fmt::format("node {} (device {})", culprit.node, fmt::join(devices, ", "));
 }
 
-void take(Verdict& verdict, const Deviation& from) {
+/// Its numbers speak for the verdict.
+void take_levels(Verdict& verdict, const Deviation& from) {
   verdict.slowdown = from.slowdown;
+  verdict.before = from.before;
+  verdict.after = from.after;
+  verdict.confidence = from.confidence;
+}
+void take(Verdict& verdict, const Deviation& from) {
+  take_levels(verdict, from);
   verdict.since = from.since;
   verdict.steps = from.steps;
 }
@@ -108,6 +120,7 @@ Verdict job_wide(const Findings& findings) {
   Verdict out;
   out.cause = Cause::kJobWide;
   take(out, *findings.job);
+  out.of_step = true;
   const std::string head = fmt::format("the step takes {:.2f} times as long since step {}",
                                        out.slowdown, out.since.step);
   if (!findings.compute_known) {
@@ -134,6 +147,25 @@ Verdict job_wide(const Findings& findings) {
 
 }  // namespace
 
+std::string_view advice(Cause cause) {
+  switch (cause) {
+    case Cause::kDevice:
+    case Cause::kHost:
+      return "move its load or swap the node";
+    case Cause::kHeavyStage:
+      return "move layers out of the stage; swap no node";
+    case Cause::kData:
+      return "move nothing; even out the batches, or plan garbage collection";
+    case Cause::kJobWide:
+      return "move nothing; look at storage, network, power, input and software";
+    case Cause::kUnknown:
+      return "move nothing; the records do not tell who is slow";
+    case Cause::kNothing:
+      break;
+  }
+  return "";
+}
+
 std::string_view to_string(Cause cause) {
   switch (cause) {
     case Cause::kNothing:
@@ -144,6 +176,8 @@ std::string_view to_string(Cause cause) {
       return "host";
     case Cause::kHeavyStage:
       return "heavy_stage";
+    case Cause::kData:
+      return "data";
     case Cause::kJobWide:
       return "job_wide";
     case Cause::kUnknown:
@@ -174,7 +208,6 @@ Verdict attribute(const Findings& findings, const Roles& roles, const solver::Cl
     out.culprits.push_back(culprit(node, slow, roles, cluster));
     for (const RankDeviation& rank : slow) {
       take_earliest(out, rank);
-      out.compared = std::max(out.compared, rank.compared);
     }
   }
   if (!out.culprits.empty()) {
@@ -182,10 +215,17 @@ Verdict attribute(const Findings& findings, const Roles& roles, const solver::Cl
                      [](const Culprit& a, const Culprit& b) { return a.slowdown > b.slowdown; });
     const Culprit& worst = out.culprits.front();
     out.cause = worst.host ? Cause::kHost : Cause::kDevice;
+    for (const RankDeviation& rank : findings.ranks) {
+      if (cluster.nodes[cluster.node_of(rank.rank).value()].name == worst.node &&
+          rank.slowdown > out.slowdown) {
+        take_levels(out, rank);
+        out.equals = roles.equals_of(rank.rank);
+      }
+    }
     out.slowdown = worst.slowdown;
     out.sentence = fmt::format(
-        "node {} ({}) computes {:.2f} times as long as its {} equals since step {}{}", worst.node,
-        devices_of(worst, cluster), worst.slowdown, out.compared, out.since.step,
+        "{} computes {:.2f} times as long as its {} equals since step {}{}", who(worst, cluster),
+        worst.slowdown, out.equals.size(), out.since.step,
         out.culprits.size() > 1 ? fmt::format("; {} more node(s) are slow", out.culprits.size() - 1)
                                 : "; the other ranks only wait for it");
     return out;
@@ -195,22 +235,48 @@ Verdict attribute(const Findings& findings, const Roles& roles, const solver::Cl
     out.stages.assign(heavy.begin(), heavy.end());
     for (const RankDeviation& rank : findings.ranks) {
       take_earliest(out, rank);
-      out.slowdown = std::max(out.slowdown, rank.slowdown);
+      if (rank.slowdown > out.slowdown) {
+        take_levels(out, rank);
+      }
     }
     for (const StageDeviation& stage : findings.stages) {
       take_earliest(out, stage);
-      out.slowdown = std::max(out.slowdown, stage.slowdown);
+      if (stage.slowdown > out.slowdown) {
+        take_levels(out, stage);
+      }
     }
     out.sentence = fmt::format(
-        "stage {} computes {:.2f} times as long in every replica since step {}: the work grew, no "
-        "node is to blame",
+        "stage {} computes {:.2f} times as long as it should in every replica since step {}: the "
+        "work is heavy, no node is to blame; moving layers out of it would help",
         out.stages.front(), out.slowdown, out.since.step);
+    return out;
+  }
+  if (findings.rotating) {
+    out.cause = Cause::kData;
+    take(out, *findings.rotating);
+    out.sentence = fmt::format(
+        "in each step since {} another rank computes {:.2f} times as long as it usually does: "
+        "uneven batches or garbage collection, no node is to blame",
+        out.since.step, out.after);
     return out;
   }
   if (findings.job) {
     return job_wide(findings);
   }
   return out;
+}
+
+void take_note(Watch& watch, const Verdict& verdict) {
+  for (const Culprit& culprit : verdict.culprits) {
+    for (std::size_t i = 0; i < culprit.ranks.size(); ++i) {
+      watch.blame(culprit.ranks[i], culprit.slowdowns[i]);
+    }
+  }
+  if (verdict.cause == Cause::kData) {
+    watch.accept_rotating();
+  } else if (verdict.culprits.empty()) {
+    watch.accept(verdict.stages);
+  }
 }
 
 }  // namespace tapas::daemon

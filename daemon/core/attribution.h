@@ -16,6 +16,7 @@ enum class Cause : std::uint8_t {
   kDevice,      ///< one or some devices of a node
   kHost,        ///< most devices of a node slow alike
   kHeavyStage,  ///< all nodes of a stage: the work, not the hardware
+  kData,        ///< another rank is slow in each step: uneven batches or garbage collection
   kJobWide,     ///< the step is slower, but no rank's compute stands out
   kUnknown,
 };
@@ -24,9 +25,10 @@ std::string_view to_string(Cause cause);
 /// A node with slow devices.
 struct Culprit {
   std::string node;
-  bool host = false;          ///< all its devices count as slow
-  std::vector<RankId> ranks;  ///< to blame
-  double slowdown = 1;        ///< median of the ranks found slow
+  bool host = false;              ///< all its devices count as slow
+  std::vector<RankId> ranks;      ///< to blame
+  std::vector<double> slowdowns;  ///< of each of them; of a host, the node's own
+  double slowdown = 1;            ///< median of the ranks found slow
 };
 
 struct Verdict {
@@ -36,12 +38,22 @@ struct Verdict {
   double slowdown = 1;                ///< of the worst culprit, the stage or the step
   StepStamp since;                    ///< first slow step
   std::uint32_t steps = 0;            ///< from it to the verdict
-  std::uint32_t compared = 0;         ///< equals the worst culprit was compared with
+  std::vector<RankId> equals;         ///< the worst culprit was compared with
+  /// Of the worst culprit, the stage or the step, as in Deviation.
+  double before = 1;
+  double after = 1;
+  bool of_step = false;  ///< before and after are step times in seconds
+  double confidence = 0;
   std::string sentence;
 };
+/// What to do about it, for people.
+[[nodiscard]] std::string_view advice(Cause cause);
 
 /// Who is slow and why. Blames compute time only: a rank that waits is a victim.
 [[nodiscard]] Verdict attribute(const Findings& findings, const Roles& roles,
                                 const solver::Cluster& cluster);
+
+/// Makes the levels know the verdict: culprits are blamed, what is nobody's fault is accepted.
+void take_note(Watch& watch, const Verdict& verdict);
 
 }  // namespace tapas::daemon

@@ -24,6 +24,14 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+/// The first of them, for people.
+std::string some_ranks(const std::vector<RankId>& ranks) {
+  constexpr std::size_t kMost = 16;
+  const std::vector<RankId> some(
+      ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(std::min(kMost, ranks.size())));
+  return fmt::format("{}{}", fmt::join(some, ", "), ranks.size() > kMost ? ", ..." : "");
+}
+
 }  // namespace
 
 void JobLoop::on_step(LoopContext& context, const JobStep& step) {
@@ -38,6 +46,10 @@ void JobLoop::on_step(LoopContext& context, const JobStep& step) {
   for (const std::uint32_t stage : watch_.take_recovered_stages()) {
     context.out.event(job_->name, "recovery", "",
                       fmt::format("stage {} computes as it used to again", stage));
+  }
+  if (watch_.take_rotating_recovered()) {
+    context.out.event(job_->name, "recovery", "",
+                      "no other rank is slow in each step any more: the work is even again");
   }
   if (watch_.take_job_recovered()) {
     verdict_ = "the step takes as long as it used to again";
@@ -86,10 +98,14 @@ std::vector<Evidence> JobLoop::verdict_evidence(const Verdict& verdict) const {
   std::vector<Evidence> evidence;
   if (!verdict.culprits.empty()) {
     put(evidence, "node", verdict.culprits.front().node);
-    put(evidence, "ranks_compared", static_cast<std::int64_t>(verdict.compared));
+    put(evidence, "ranks_compared", static_cast<std::int64_t>(verdict.equals.size()));
+    put(evidence, "compared_with", some_ranks(verdict.equals));
   }
   put(evidence, "cause", std::string(to_string(verdict.cause)));
   put(evidence, "slowdown", verdict.slowdown);
+  put(evidence, verdict.of_step ? "level_before_s" : "level_before", verdict.before);
+  put(evidence, verdict.of_step ? "level_after_s" : "level_after", verdict.after);
+  put(evidence, "confidence_sigma", verdict.confidence);
   if (healthy_step_s_ > 0) {
     put(evidence, "healthy_step_s", healthy_step_s_);
   }
@@ -100,36 +116,27 @@ std::vector<Evidence> JobLoop::verdict_evidence(const Verdict& verdict) const {
 }
 
 void JobLoop::on_verdict(LoopContext& context) {
-  const Findings findings = watch_.findings();
-  const Verdict verdict = attribute(findings, roles_, job_->cluster);
+  const Verdict verdict = attribute(watch_.findings(), roles_, job_->cluster);
   if (verdict.cause == Cause::kNothing) {
     return;
   }
   verdict_ = verdict.sentence;
   const std::string node = verdict.culprits.empty() ? "" : verdict.culprits.front().node;
   const std::vector<Evidence> evidence = verdict_evidence(verdict);
+  take_note(watch_, verdict);
   context.out.event(job_->name, "verdict", node, verdict.sentence, evidence);
   if (verdict.culprits.empty()) {
     on_no_culprit(context, verdict);
     return;
   }
   verdict_evidence_ = evidence;
-  on_culprits(context, verdict, findings);
+  on_culprits(context, verdict);
 }
 
-void JobLoop::on_culprits(LoopContext& context, const Verdict& verdict, const Findings& findings) {
+void JobLoop::on_culprits(LoopContext& context, const Verdict& verdict) {
   for (const Culprit& culprit : verdict.culprits) {
     slow_since_s_.try_emplace(culprit.node, verdict.since.begin_s);
     recovered_nodes_.erase(culprit.node);
-    for (const RankId rank : culprit.ranks) {
-      double slowdown = culprit.slowdown;
-      if (!culprit.host) {
-        const auto own = std::find_if(findings.ranks.begin(), findings.ranks.end(),
-                                      [&](const auto& found) { return found.rank == rank; });
-        slowdown = own->slowdown;
-      }
-      watch_.blame(rank, slowdown);
-    }
   }
   refresh_prediction(context);
   review_wanted_ = true;
@@ -137,8 +144,6 @@ void JobLoop::on_culprits(LoopContext& context, const Verdict& verdict, const Fi
 }
 
 void JobLoop::on_no_culprit(LoopContext& context, const Verdict& verdict) {
-  watch_.accept(verdict.cause == Cause::kHeavyStage ? verdict.stages
-                                                    : std::vector<std::uint32_t>{});
   DecisionRow row = new_decision(std::string(to_string(verdict.cause)),
                                  verdict.sentence + "; the plan stays", verdict_evidence(verdict));
   record(context, row, false);

@@ -125,7 +125,7 @@ class JobLoop {
   void on_step(LoopContext& context, const JobStep& step);
   void learn_healthy(LoopContext& context);
   void on_verdict(LoopContext& context);
-  void on_culprits(LoopContext& context, const Verdict& verdict, const Findings& findings);
+  void on_culprits(LoopContext& context, const Verdict& verdict);
   void on_no_culprit(LoopContext& context, const Verdict& verdict);
   void on_recovery(LoopContext& context, const std::vector<RankId>& ranks);
   void on_trial_step(LoopContext& context, const JobStep& step);

@@ -15,7 +15,7 @@ constexpr double kLeastNoise = 0.01;
 constexpr std::uint32_t kLongRun = 32;
 // Values that shape the baseline after the learning steps: few, so that no drift is followed; more
 // when noise asks for it.
-constexpr double kBaselineSteps = 64;
+constexpr double kBaselineSteps = 128;
 constexpr double kMostBaselineSteps = 512;
 // A change of a culprit's level below this is not worth another look (about 16 %).
 constexpr double kLeastMove = 0.15;
@@ -71,8 +71,8 @@ void Level::observe(double value, const Sensitivity& sensitivity, const StepStam
     }
     return;
   }
-  // How well the baseline is known counts, too.
-  slack_ = sensitivity.slack + sensitivity.noise / std::sqrt(static_cast<double>(seen_));
+  // How badly the baseline is known counts, too: two standard errors of it.
+  slack_ = sensitivity.slack + 2 * sensitivity.noise / std::sqrt(static_cast<double>(seen_));
   noise_ = sensitivity.noise;
   const auto clipped = [&](double excess) {
     return std::clamp(excess, -sensitivity.clip, sensitivity.clip);

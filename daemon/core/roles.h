@@ -25,6 +25,8 @@ class Roles {
   Roles() = default;
   /// Requires a plan that passes check_plan().
   Roles(const solver::Job& job, const solver::Plan& plan);
+  /// One role for each device of the cluster.
+  Roles(const solver::Cluster& cluster, std::vector<Role> roles);
 
   /// Requires rank < the cluster's device_count().
   [[nodiscard]] const Role& of(RankId rank) const { return roles_[rank.value()]; }
@@ -37,6 +39,8 @@ class Roles {
   [[nodiscard]] std::uint32_t nodes_in_stage(std::uint32_t stage) const {
     return nodes_in_stage_[stage];
   }
+  /// The ranks that `rank` is compared with.
+  [[nodiscard]] std::vector<RankId> equals_of(RankId rank) const;
   [[nodiscard]] std::uint32_t held() const { return held_; }
   /// Names of the nodes that hold a position.
   [[nodiscard]] const std::set<std::string>& nodes() const { return nodes_; }

@@ -23,6 +23,9 @@ constexpr std::uint32_t kWallSteps = 10;
 // After the first alarm, so that the other devices of a slow node join and levels are sound.
 constexpr std::uint32_t kSettleSteps = 2;
 constexpr std::size_t kWalls = 5;
+// What the slowest of many ranks may lie above its usual time each step without a word: batches are
+// never quite even (noise of 11 % a rank gives this much among some tens of ranks).
+constexpr double kMostRotating = 0.25;
 // Real jobs warm up, some in waves; a step time that rises that early is learnt, not reported.
 constexpr std::uint32_t kWarmUpSteps = 128;
 constexpr double kMaxSlowdown = 10.0;
@@ -63,6 +66,7 @@ Watch::Watch(std::uint32_t ranks)
       previous_(ranks, kNone),
       wall_(kLearnWallSteps, std::numeric_limits<double>::max()),
       compute_(kLearnWallSteps, std::numeric_limits<double>::max()),
+      rotating_(kLearnWallSteps, kMostRotating),
       log_ratio_(ranks, kNone) {}
 
 void Watch::follow(const Roles& roles) {
@@ -87,6 +91,7 @@ void Watch::follow(const Roles& roles) {
   stage_median_.assign(stages_.size(), kNone);
   wall_ = Level(kLearnWallSteps, std::numeric_limits<double>::max());
   compute_ = wall_;
+  rotating_ = Level(kLearnWallSteps, kMostRotating);
   walls_.clear();
   previous_wall_ = 0;
   alarm_.reset();
@@ -107,6 +112,8 @@ void Watch::new_session() {
   wall_.clear();
   wall_.restart();
   compute_.restart();
+  rotating_.clear();
+  rotating_.restart();
   rank_noise_.restart();
   wall_noise_.restart();
   session_steps_ = 0;
@@ -129,6 +136,10 @@ Sensitivity Watch::rank_sensitivity() const {
 }
 Sensitivity Watch::wall_sensitivity() const {
   return Sensitivity::of(wall_noise_.sigma(), kWallSteps, kWallSlack);
+}
+
+Sensitivity Watch::rotating_sensitivity() const {
+  return Sensitivity::of(rank_noise_.sigma(), kWallSteps, kWallSlack);
 }
 
 std::optional<JobStep> Watch::observe(const WholeStep& step) {
@@ -203,6 +214,7 @@ void Watch::observe_compute(const WholeStep& step, const StepStamp& stamp) {
   if (!differences.empty()) {
     rank_noise_.add(median(differences));
   }
+  observe_rotating(stamp);
 }
 
 void Watch::expect_of_pair(std::uint32_t stage) {
@@ -223,6 +235,18 @@ void Watch::observe_stages(const StepStamp& stamp) {
     if (roles_.nodes_in_stage(stage) > 1 && compute_known_ && !std::isnan(stage_median_[stage])) {
       stages_[stage].observe(stage_median_[stage] - job_median_, rank_sensitivity(), stamp);
     }
+  }
+}
+
+void Watch::observe_rotating(const StepStamp& stamp) {
+  double furthest = 0;
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!std::isnan(previous_[rank]) && !ranks_[rank].learning()) {
+      furthest = std::max(furthest, previous_[rank] - ranks_[rank].recent());
+    }
+  }
+  if (furthest > 0) {
+    rotating_.observe(furthest, rotating_sensitivity(), stamp);
   }
 }
 
@@ -248,7 +272,7 @@ void Watch::settle() {
   const auto alarmed = [](const Level& level) { return level.alarmed(); };
   const Sensitivity sensitivity = rank_sensitivity();
   due_ = alarm_.tick(any(alarmed) || std::any_of(stages_.begin(), stages_.end(), alarmed) ||
-                     (wall_.alarmed() && !any_blamed()));
+                     (wall_.alarmed() && !any_blamed()) || rotating_.alarmed());
   recovery_due_ = recovery_.tick(any([](const Level& level) { return level.recovered(); }));
   move_due_ = move_.tick(any([&](const Level& level) { return level.moved(sensitivity); }));
 }
@@ -261,7 +285,12 @@ Findings Watch::findings() {
   out.compute_ratio = compute_.learning() ? 1.0 : std::exp(compute_.deviation());
   const Sensitivity sensitivity = rank_sensitivity();
   const auto deviation = [](const Level& level) {
-    return Deviation{std::exp(level.deviation()), level.since(), level.run()};
+    return Deviation{std::exp(level.deviation()),
+                     std::exp(level.baseline()),
+                     std::exp(level.baseline() + level.deviation()),
+                     level.confidence(),
+                     level.since(),
+                     level.run()};
   };
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     Level& level = ranks_[rank];
@@ -273,10 +302,6 @@ Findings Watch::findings() {
       RankDeviation& found = out.ranks.emplace_back();
       static_cast<Deviation&>(found) = deviation(level);
       found.rank = RankId(rank);
-      found.compared = (roles_.has_equals(role.stage)
-                            ? static_cast<std::uint32_t>(roles_.by_stage()[role.stage].size())
-                            : roles_.held()) -
-                       1;
     } else {
       level.dismiss();
     }
@@ -296,6 +321,11 @@ Findings Watch::findings() {
     out.job = deviation(wall_);
   } else if (wall_.alarmed()) {
     wall_.dismiss();
+  }
+  if (rotating_.holds(rotating_sensitivity())) {
+    out.rotating = deviation(rotating_);
+  } else if (rotating_.alarmed()) {
+    rotating_.dismiss();
   }
   return out;
 }
@@ -355,6 +385,14 @@ std::vector<std::uint32_t> Watch::take_recovered_stages() {
     }
   }
   return out;
+}
+
+bool Watch::take_rotating_recovered() {
+  const bool recovered = rotating_.recovered();
+  if (recovered) {
+    rotating_.clear();
+  }
+  return recovered;
 }
 
 std::vector<RankId> Watch::take_moved() {

@@ -23,12 +23,15 @@ struct JobStep {
 /// A rank or stage found slow, or the job's step time.
 struct Deviation {
   double slowdown = 1;  ///< 1.6 = takes 1.6 times as long
+  /// What it was and is: of a rank or stage, times what its equals take; of the job, seconds.
+  double before = 1;
+  double after = 1;
+  double confidence = 0;  ///< standard errors beyond what healthy ones differ by
   StepStamp since;
   std::uint32_t steps = 0;  ///< since then
 };
 struct RankDeviation : Deviation {
   RankId rank;
-  std::uint32_t compared = 0;  ///< equals it was compared with
 };
 struct StageDeviation : Deviation {
   std::uint32_t stage = 0;
@@ -38,8 +41,10 @@ struct Findings {
   std::vector<RankDeviation> ranks;
   std::vector<StageDeviation> stages;
   std::optional<Deviation> job;  ///< step time
-  double compute_ratio = 1;      ///< median compute against what it was while learning
-  bool compute_known = true;     ///< false: the ranks report wall times only
+  /// The slowest rank of each step against what it usually takes, when that is never the same one.
+  std::optional<Deviation> rotating;
+  double compute_ratio = 1;   ///< median compute against what it was while learning
+  bool compute_known = true;  ///< false: the ranks report wall times only
   std::uint32_t reporting = 0;
   std::uint32_t expected = 0;
 };
@@ -82,10 +87,12 @@ class Watch {
   /// No node is to blame: what deviates now is taken for the work's own, the stages' and the
   /// step's return is still noticed.
   void accept(const std::vector<std::uint32_t>& stages);
+  void accept_rotating() { rotating_.blame(); }
   /// Culprits back at their baseline, once the other devices of a node had time to join; cleared.
   [[nodiscard]] std::vector<RankId> take_recovered();
   [[nodiscard]] bool take_job_recovered();
   [[nodiscard]] std::vector<std::uint32_t> take_recovered_stages();
+  [[nodiscard]] bool take_rotating_recovered();
   /// Culprits whose level changed; the new level is taken over.
   [[nodiscard]] std::vector<RankId> take_moved();
 
@@ -112,10 +119,12 @@ class Watch {
   /// lie apart, no error of the cost model explains.
   void expect_of_pair(std::uint32_t stage);
   void observe_stages(const StepStamp& stamp);
+  void observe_rotating(const StepStamp& stamp);
   void observe_wall(double wall_s, const StepStamp& stamp);
   void settle();
   [[nodiscard]] Sensitivity rank_sensitivity() const;
   [[nodiscard]] Sensitivity wall_sensitivity() const;
+  [[nodiscard]] Sensitivity rotating_sensitivity() const;
 
   Roles roles_;
   std::vector<Level> ranks_;
@@ -123,6 +132,9 @@ class Watch {
   std::vector<Level> stages_;
   Level wall_;
   Level compute_;  ///< median compute of the job, absolute
+  /// How far the rank that is furthest off lies above its own latest values: work that differs from
+  /// rank to rank and step to step. A rank that stays slow soon adds nothing to it.
+  Level rotating_;
   NoiseEstimate rank_noise_;
   NoiseEstimate wall_noise_;
   std::vector<double> walls_;  ///< last few, oldest first

@@ -22,7 +22,6 @@ struct Setting {
     found.slowdown = slowdown;
     found.since = {since, 0};
     found.steps = 5;
-    found.compared = 3;
     findings.ranks.push_back(found);
   }
   void slow_node(std::uint32_t node, double slowdown) {
@@ -102,7 +101,7 @@ TEST(Attribution, AStageSlowInAllReplicasIsHeavyAndNoNodesFault) {
 
 TEST(Attribution, ASlowerStepWithoutASlowRankIsJobWide) {
   Setting setting(4);
-  setting.findings.job = Deviation{1.5, {90, 0}, 12};
+  setting.findings.job = Deviation{1.5, 1.0, 1.5, 9.0, {90, 0}, 12};
   EXPECT_EQ(setting.verdict().cause, Cause::kJobWide);
   EXPECT_TRUE(setting.verdict().culprits.empty());
   setting.findings.compute_ratio = 1.5;
@@ -112,7 +111,7 @@ TEST(Attribution, ASlowerStepWithoutASlowRankIsJobWide) {
 
 TEST(Attribution, WallTimesAloneLeaveTheCulpritUnknown) {
   Setting setting(4);
-  setting.findings.job = Deviation{1.5, {90, 0}, 12};
+  setting.findings.job = Deviation{1.5, 1.0, 1.5, 9.0, {90, 0}, 12};
   setting.findings.compute_known = false;
   EXPECT_EQ(setting.verdict().cause, Cause::kUnknown);
   setting.findings.compute_known = true;

@@ -55,7 +55,7 @@ const std::vector<Rule> kRules = {
      {"fmt/", "tl/", "nlohmann/", "zmq", "CLI/"},
      true},
     {"ctl",
-     {"base", "config", "solver", "ctl"},
+     {"base", "config", "solver", "daemon/core", "ctl"},
      {"fmt/", "tl/", "nlohmann/", "zmq", "boost/", "CLI/"},
      true},
 };

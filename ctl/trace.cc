@@ -1,0 +1,229 @@
+#include "ctl/trace.h"
+
+#include "ctl/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace tapas::ctl {
+namespace {
+
+constexpr double kMostSeconds = 1e6;
+constexpr std::uint32_t kMostRanks = 1U << 20U;
+constexpr std::size_t kProgressRows = 4096;
+
+std::vector<std::string_view> split(std::string_view line) {
+  std::vector<std::string_view> fields;
+  for (;;) {
+    const std::size_t comma = line.find(',');
+    fields.push_back(line.substr(0, comma));
+    if (comma == std::string_view::npos) {
+      return fields;
+    }
+    line.remove_prefix(comma + 1);
+  }
+}
+
+std::string_view next_line(std::string_view& rest) {
+  const std::size_t end = rest.find('\n');
+  std::string_view line = rest.substr(0, end);
+  rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+  if (!line.empty() && line.back() == '\r') {
+    line.remove_suffix(1);
+  }
+  return line;
+}
+
+/// Where each known column stands; npos = not there.
+struct Columns {
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  std::size_t count = 0;
+  std::size_t step = kNone, iteration = kNone, rank = kNone, compute = kNone, forward = kNone,
+              backward = kNone, microbatches = kNone, stage = kNone, replica = kNone, span = kNone,
+              phase = kNone;
+};
+
+Result<Columns> columns_of(std::string_view name, std::string_view header) {
+  Columns columns;
+  const std::map<std::string_view, std::size_t*> known = {{"step", &columns.step},
+                                                          {"iteration_time_s", &columns.iteration},
+                                                          {"rank", &columns.rank},
+                                                          {"compute_s", &columns.compute},
+                                                          {"fwd_compute_s", &columns.forward},
+                                                          {"bwd_compute_s", &columns.backward},
+                                                          {"microbatches", &columns.microbatches},
+                                                          {"pp_stage", &columns.stage},
+                                                          {"dp_rank", &columns.replica},
+                                                          {"step_span_s", &columns.span},
+                                                          {"phase", &columns.phase}};
+  for (const std::string_view title : split(header)) {
+    if (const auto found = known.find(title); found != known.end()) {
+      if (*found->second != Columns::kNone) {
+        return fail(ErrorCode::kInvalid, "{}:1: the column \"{}\" is there twice", name, title);
+      }
+      *found->second = columns.count;
+    }
+    ++columns.count;
+  }
+  const bool computes = columns.compute != Columns::kNone ||
+                        (columns.forward != Columns::kNone && columns.backward != Columns::kNone);
+  const bool times = columns.iteration != Columns::kNone && columns.rank == Columns::kNone;
+  const bool ranks = columns.rank != Columns::kNone && computes;
+  if (columns.step == Columns::kNone || (!times && !ranks)) {
+    return fail(ErrorCode::kInvalid,
+                "{}:1: the header is \"{}\"; expected the columns \"step,iteration_time_s\" (a "
+                "job's step times), or \"step,rank\" with \"compute_s\" or "
+                "\"fwd_compute_s,bwd_compute_s\" (compute of each rank)",
+                name, printable(header.substr(0, 120)));
+  }
+  return columns;
+}
+
+/// One line of the table; the first error sticks.
+class Line {
+ public:
+  Line(std::string_view name, std::size_t number, std::vector<std::string_view> fields)
+      : name_(name), number_(number), fields_(std::move(fields)) {}
+
+  [[nodiscard]] std::uint64_t whole(std::size_t column, std::string_view title,
+                                    std::uint64_t most) {
+    const std::string_view text = fields_[column];
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || value > most) {
+      complain(title, text, fmt::format("a whole number from 0 to {}", most));
+    }
+    return value;
+  }
+  [[nodiscard]] double seconds(std::size_t column, std::string_view title) {
+    const std::string_view text = fields_[column];
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || !(value > 0) ||
+        !(value <= kMostSeconds)) {
+      complain(title, text, fmt::format("seconds above 0, at most {:.0f}", kMostSeconds));
+    }
+    return value;
+  }
+  [[nodiscard]] bool empty(std::size_t column) const { return fields_[column].empty(); }
+  void complain(std::string_view title, std::string_view seen, std::string_view expected) {
+    if (!error_) {
+      error_ =
+          Error{ErrorCode::kInvalid, fmt::format("{}:{}: {} is \"{}\"; expected {}", name_, number_,
+                                                 title, printable(seen.substr(0, 60)), expected)};
+    }
+  }
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+
+ private:
+  std::string_view name_;
+  std::size_t number_;
+  std::vector<std::string_view> fields_;
+  std::optional<Error> error_;
+};
+
+/// Rows with the file's own rank numbers in Row::rank; `ranks` by number.
+Trace::Row read_row(const Columns& columns, Line& line,
+                    std::map<std::uint32_t, Trace::Rank>& ranks) {
+  Trace::Row row;
+  row.step = line.whole(columns.step, "step", UINT64_MAX);
+  row.plain = columns.phase == Columns::kNone || line.empty(columns.phase);
+  if (columns.iteration != Columns::kNone) {
+    row.wall_s = line.seconds(columns.iteration, "iteration_time_s");
+    ranks.try_emplace(0);
+    return row;
+  }
+  const auto part = [&](std::size_t column, std::string_view title, std::uint32_t most) {
+    return column == Columns::kNone ? 0U
+                                    : static_cast<std::uint32_t>(line.whole(column, title, most));
+  };
+  row.rank = part(columns.rank, "rank", kMostRanks);
+  const double compute_s = columns.compute != Columns::kNone
+                               ? line.seconds(columns.compute, "compute_s")
+                               : line.seconds(columns.forward, "fwd_compute_s") +
+                                     line.seconds(columns.backward, "bwd_compute_s");
+  row.compute_s = compute_s / std::max(1U, part(columns.microbatches, "microbatches", 1U << 20U));
+  row.wall_s =
+      columns.span == Columns::kNone ? compute_s : line.seconds(columns.span, "step_span_s");
+  const Trace::Rank rank{row.rank, part(columns.stage, "pp_stage", 4096),
+                         part(columns.replica, "dp_rank", kMostRanks)};
+  const auto [known, fresh] = ranks.try_emplace(row.rank, rank);
+  if (!fresh && known->second.stage != rank.stage) {
+    line.complain("pp_stage", std::to_string(rank.stage),
+                  fmt::format("{}, as in earlier rows of rank {}", known->second.stage, row.rank));
+  }
+  return row;
+}
+
+}  // namespace
+
+Result<Trace> read_trace(std::string_view name, std::string_view text,
+                         const ReplayProgress& progress) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  std::string_view rest = text;
+  if (rest.substr(0, kMark.size()) == kMark) {
+    rest.remove_prefix(kMark.size());
+  }
+  const auto columns = columns_of(name, next_line(rest));
+  if (!columns) {
+    return tl::unexpected(columns.error());
+  }
+  Trace trace;
+  std::map<std::uint32_t, Trace::Rank> ranks;
+  std::set<std::uint32_t> seen;  // In the present step.
+  for (std::size_t number = 2; !rest.empty(); ++number) {
+    const std::string_view content = next_line(rest);
+    if (content.empty()) {
+      continue;
+    }
+    std::vector<std::string_view> fields = split(content);
+    if (fields.size() != columns->count) {
+      return fail(ErrorCode::kInvalid, "{}:{}: {} fields; expected {}, as in the header", name,
+                  number, fields.size(), columns->count);
+    }
+    Line line(name, number, std::move(fields));
+    const Trace::Row row = read_row(*columns, line, ranks);
+    const bool first = trace.rows.empty() || row.step != trace.rows.back().step;
+    if (!trace.rows.empty() && row.step < trace.rows.back().step) {
+      line.complain("step", std::to_string(row.step),
+                    fmt::format("{} or more, as rows are in the order of their steps",
+                                trace.rows.back().step));
+    }
+    if (first) {
+      seen.clear();
+      ++trace.steps;
+    }
+    if (!seen.insert(row.rank).second) {
+      line.complain(columns->iteration == Columns::kNone ? "rank" : "step",
+                    std::to_string(columns->iteration == Columns::kNone ? row.rank : row.step),
+                    "each one once in a step");
+    }
+    if (line.error()) {
+      return tl::unexpected(*line.error());
+    }
+    trace.rows.push_back(row);
+    if (number % kProgressRows == 0) {
+      progress(1.0 - static_cast<double>(rest.size()) / static_cast<double>(text.size()));
+    }
+  }
+  if (trace.rows.empty()) {
+    return fail(ErrorCode::kInvalid, "{}: no rows below the header; expected one per step", name);
+  }
+  std::map<std::uint32_t, std::uint32_t> index;
+  for (const auto& [number, rank] : ranks) {
+    index[number] = static_cast<std::uint32_t>(trace.ranks.size());
+    trace.ranks.push_back(rank);
+  }
+  for (Trace::Row& row : trace.rows) {
+    row.rank = index[row.rank];
+  }
+  return trace;
+}
+
+}  // namespace tapas::ctl

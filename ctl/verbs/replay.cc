@@ -1,0 +1,115 @@
+#include "ctl/replay.h"
+
+#include "ctl/table.h"
+#include "ctl/verbs.h"
+
+#include <CLI/App.hpp>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+namespace tapas::ctl {
+namespace {
+
+struct ReplayVerbOptions {
+  std::string file;
+  ReplayOptions replay;
+};
+
+/// One line on a terminal, rewritten; only for files that take long enough to wonder.
+class Progress {
+ public:
+  void report(const char* what, double done) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!terminal_ || now - start_ < std::chrono::seconds(2) ||
+        now - last_ < std::chrono::milliseconds(200)) {
+      return;
+    }
+    last_ = now;
+    shown_ = true;
+    const std::string line = fmt::format("\r\x1b[K{}: {:.0f} %", what, done * 100);
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  }
+  void clear() const {
+    if (shown_) {
+      std::fputs("\r\x1b[K", stderr);
+    }
+  }
+
+ private:
+  const bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point last_{};
+  bool shown_ = false;
+};
+
+Result<std::string> text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) {
+    text << file.rdbuf();
+  }
+  if (!file || (text.str().empty() && !file.eof())) {
+    return fail(ErrorCode::kIo, "cannot read {}: check that it is a file that you may read", path);
+  }
+  return std::move(text).str();
+}
+
+Result<Exit> replay_file(const Context& context, const ReplayVerbOptions& options) {
+  const auto text = text_of(options.file);
+  if (!text) {
+    return tl::unexpected(text.error());
+  }
+  Progress progress;
+  const auto trace =
+      read_trace(options.file, *text, [&](double done) { progress.report("reading", done); });
+  if (!trace) {
+    progress.clear();
+    return tl::unexpected(trace.error());
+  }
+  if (options.replay.averaged && trace->by_rank()) {
+    return fail(ErrorCode::kInvalid,
+                "--averaged is for a job's step times; {} has one row per rank and step",
+                options.file);
+  }
+  const auto episodes =
+      replay(*trace, options.replay, [&](double done) { progress.report("judging", done); });
+  progress.clear();
+  if (context.json()) {
+    print_json(replay_json(*trace, episodes));
+  } else {
+    print(replay_text(*trace, episodes));
+  }
+  return Exit::kOk;
+}
+
+}  // namespace
+
+void add_replay(CLI::App& app, Context& context) {
+  CLI::App* verb =
+      app.add_subcommand("replay", "What the detector says about a recorded run; needs no daemon");
+  verb->footer(
+      "FILE is comma-separated with a header line. Columns (others are skipped):\n"
+      "  step,iteration_time_s          the job's step times: slow or not, never who\n"
+      "  step,rank,compute_s            compute of each rank, seconds a step; or fwd_compute_s\n"
+      "                                 and bwd_compute_s; also microbatches, pp_stage, dp_rank,\n"
+      "                                 step_span_s, phase (empty = a plain training step)\n"
+      "Examples:\n  tapasctl replay rank_steps.csv\n"
+      "  tapasctl replay --averaged step_times.csv    (each row is the mean since the row before)\n"
+      "  tapasctl replay rank_steps.csv -o json | jq -r '.episodes[].sentence'\n"
+      "Exit 0 whether or not there was an episode; 1 when the file cannot be read.");
+  auto options = std::make_shared<ReplayVerbOptions>();
+  verb->add_option("FILE", options->file, "The recorded run")->required();
+  verb->add_flag("--averaged", options->replay.averaged,
+                 "Step times are means over the steps since the row before");
+  add_format_option(*verb, context);
+  verb->callback([&context, options] {
+    context.run = [&context, options] { return replay_file(context, *options); };
+  });
+}
+
+}  // namespace tapas::ctl
