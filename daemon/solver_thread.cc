@@ -76,7 +76,7 @@ Event SolverThread::solve(const RequestReplan& request, const std::stop_token& s
   const auto start = Clock::now();
   solver::ReplanLimits limits;
   limits.evaluations = std::numeric_limits<std::uint64_t>::max();
-  limits.out_of_time = [start] { return seconds_since(start) >= kReplanTimeS; };
+  limits.time_left_s = [start] { return kReplanTimeS - seconds_since(start); };
   limits.stop = stop;
   auto proposal = solver::micro_replan(*job->second, request.problem, limits);
   return ReplanSolved{request.job, request.request, std::move(proposal), seconds_since(start)};

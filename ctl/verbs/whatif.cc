@@ -59,19 +59,18 @@ Result<solver::Plan> start_plan(const solver::Job& job, const WhatifOptions& opt
   return std::move(outcome->plan);
 }
 
-/// The search with its clock: when each evaluation was done.
+/// The search with its clock.
 Result<json::Value> search(const solver::Job& job, const solver::ReplanRequest& request,
                            const WhatifOptions& options) {
-  std::vector<double> done_s;
+  constexpr double kNoLimitS = 86400;
   const auto start = Clock::now();
   solver::ReplanLimits limits = options.limits;
+  double limit_s = kNoLimitS;
   if (options.limit_ms > 0) {
     limits.evaluations = std::numeric_limits<std::uint64_t>::max();
+    limit_s = options.limit_ms / 1e3;
   }
-  limits.out_of_time = [&] {
-    done_s.push_back(seconds_since(start));
-    return options.limit_ms > 0 && done_s.back() * 1e3 >= options.limit_ms;
-  };
+  limits.time_left_s = [&] { return limit_s - seconds_since(start); };
   const auto proposal = solver::micro_replan(job, request, limits);
   const double solve_s = seconds_since(start);
   if (!proposal) {
@@ -79,11 +78,8 @@ Result<json::Value> search(const solver::Job& job, const solver::ReplanRequest& 
   }
   json::Value out = solver::proposal_to_json(*proposal, job);
   out["solve_s"] = solve_s;
-  for (json::Value& step : out["tried"]) {
-    const auto evaluations = step["evaluations"].get<std::uint64_t>();
-    step["elapsed_s"] = evaluations == 0               ? 0
-                        : evaluations <= done_s.size() ? done_s[evaluations - 1]
-                                                       : solve_s;
+  for (std::size_t k = 0; k < proposal->tried.size(); ++k) {
+    out["tried"][k]["elapsed_s"] = proposal->tried[k].elapsed_s;
   }
   return out;
 }

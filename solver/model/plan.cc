@@ -31,9 +31,23 @@ std::vector<LayerMove> moves_between(const Job& job, const Plan& before, const P
   }
   const bool shared = job.zero_stage >= 1;  // a replica holds its share of the optimizer state only
   const double optimizer = job.optimizer_bytes_per_param / (shared ? after.replicas() : 1);
-  const auto held = [&](std::uint32_t replica, std::uint32_t layer) -> const Position& {
-    const std::uint32_t stage = stage_of_layer(before.splits_of(replica), layer);
-    return before.placement[replica][stage % before.stages()];
+  struct Place {
+    std::uint32_t replica = 0;
+    std::uint32_t stage = 0;
+  };
+  std::vector<std::vector<Place>> places(job.cluster.nodes.size());  // of each node
+  for (std::uint32_t r = 0; r < before.replicas(); ++r) {
+    for (std::uint32_t s = 0; s < before.stages(); ++s) {
+      places[before.placement[r][s].node.value()].push_back({r, s});
+    }
+  }
+  const auto held = [&](const Position& position, std::uint32_t layer, std::uint32_t not_by) {
+    const std::vector<Place>& here = places[position.node.value()];
+    return std::any_of(here.begin(), here.end(), [&](const Place& place) {
+      return place.replica != not_by && before.placement[place.replica][place.stage] == position &&
+             stage_of_layer(before.splits_of(place.replica), layer) % before.stages() ==
+                 place.stage;
+    });
   };
   for (std::uint32_t replica = 0; replica < after.replicas(); ++replica) {
     const std::uint32_t donor = replica % before.replicas();
@@ -47,10 +61,7 @@ std::vector<LayerMove> moves_between(const Job& job, const Plan& before, const P
       if (from == to) {
         continue;
       }
-      bool has_parameters = false;
-      for (std::uint32_t other = 0; other < before.replicas() && !has_parameters; ++other) {
-        has_parameters = other != donor && held(other, layer) == to;
-      }
+      const bool has_parameters = held(to, layer, donor);
       if (has_parameters && !shared) {
         continue;
       }

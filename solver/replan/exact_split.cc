@@ -90,6 +90,9 @@ void ExactSplit::time_whole() {
     found_.cuts = cuts_;
   }
   layout_->undo();
+  if ((*spent_)()) {
+    left_ = 0;
+  }
 }
 
 void ExactSplit::branch(std::uint32_t stage, double before_s) {

@@ -40,7 +40,11 @@ LocalSearch::LocalSearch(Layout& layout, const ReplanLimits& limits, const Mecha
 
 bool LocalSearch::spent() const {
   return layout_.evaluations() >= limits_.evaluations || limits_.stop.stop_requested() ||
-         (limits_.out_of_time && limits_.out_of_time());
+         out_of_time();
+}
+
+bool LocalSearch::out_of_time() const {
+  return limits_.time_left_s && limits_.time_left_s() <= kept_s_;
 }
 
 std::string LocalSearch::why_spent() const {
@@ -495,6 +499,9 @@ void LocalSearch::trim() {
     std::vector<std::uint32_t> home = problem_.current().splits_of(r);
     home.push_back(problem_.layers());
     if (!std::equal(home.begin(), home.end(), layout_.cuts(r).begin())) {
+      if (out_of_time()) {
+        break;
+      }
       set_cuts(r, home);
       const Worth worth = layout_.exact();
       if (worth.possible() && !better(now_, worth)) {

@@ -49,7 +49,10 @@ class LocalSearch {
   /// Takes back what the best layout does not need, to move fewer bytes.
   void trim();
 
+  /// Ends when no more than this is left of the time; trim() too.
+  void keep_back(double seconds) { kept_s_ = seconds; }
   [[nodiscard]] bool spent() const;
+  [[nodiscard]] bool out_of_time() const;
   /// Which of the limits ended it, half a sentence.
   [[nodiscard]] std::string why_spent() const;
   [[nodiscard]] const Worth& best() const { return best_.worth; }
@@ -140,6 +143,7 @@ class LocalSearch {
   const ReplanLimits& limits_;
   const Mechanisms mechanisms_;
   bool by_potential_;
+  double kept_s_ = 0;
   RowSplit split_;
   ExactSplit exact_;
   std::mt19937_64 random_;

@@ -19,13 +19,20 @@ namespace {
 // Closer to the bound than this nothing is worth looking for.
 constexpr double kAtBound = 1e-4;
 constexpr double kGain = 1e-9;
+// What the end of a call takes, in times of its start: both check, time and judge a plan, the end
+// one whose replicas differ more.
+constexpr double kEnd = 1.4;
+constexpr double kTrimAndEnd = 2;
 
 class MicroReplan {
  public:
+  /// `time_left_s`: when the call began.
   MicroReplan(const Job& job, const ReplanRequest& request, const ReplanLimits& limits,
-              const Mechanisms& mechanisms)
+              const Mechanisms& mechanisms, double time_left_s)
       : job_(job),
         request_(request),
+        limits_(limits),
+        time_left_s_(time_left_s),
         evaluator_(job),
         problem_(evaluator_, request.current, request.state, request.pinned),
         layout_(problem_, request.expected_episode_s, job.switch_pause_s),
@@ -33,10 +40,13 @@ class MicroReplan {
         bound_s_(lower_bound_s(problem_)),
         now_(judge(request.current)) {
     now_.useful_s = now_.step_s;  // no switch
+    start_s_ = elapsed_s();
+    search_.keep_back(kTrimAndEnd * start_s_);
   }
 
   Proposal run() {
     search();
+    search_.keep_back(kEnd * start_s_);
     search_.trim();
     search_.restore_best();
     return propose(layout_.plan());
@@ -52,7 +62,8 @@ class MicroReplan {
     };
     for (const auto& [what, widen] : widenings) {
       (search_.*widen)();
-      tried_.push_back({what, search_.best().step_s * request_.calibration, layout_.evaluations()});
+      tried_.push_back(
+          {what, search_.best().step_s * request_.calibration, layout_.evaluations(), elapsed_s()});
       if (search_.best().drained == 0 && search_.best().step_s <= bound_s_ * (1 + kAtBound)) {
         stopped_ = "the bound is reached";
         return;
@@ -63,6 +74,10 @@ class MicroReplan {
       }
     }
     stopped_ = "nothing else may change";
+  }
+
+  double elapsed_s() const {
+    return limits_.time_left_s ? time_left_s_ - limits_.time_left_s() : 0;
   }
 
   struct Judged {
@@ -238,12 +253,15 @@ class MicroReplan {
 
   const Job& job_;
   const ReplanRequest& request_;
+  const ReplanLimits& limits_;
+  const double time_left_s_;
   PlanEvaluator evaluator_;
   Problem problem_;
   Layout layout_;
   LocalSearch search_;
   const double bound_s_;
-  Judged now_;  ///< the current plan
+  Judged now_;          ///< the current plan
+  double start_s_ = 0;  ///< what it took to get here
   std::vector<Tried> tried_;
   std::string stopped_;
 };
@@ -257,6 +275,7 @@ Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request,
 
 Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request,
                               const ReplanLimits& limits, const Mechanisms& mechanisms) {
+  const double time_left_s = limits.time_left_s ? limits.time_left_s() : 0;
   const std::uint32_t size = request.current.micro_batch_size;
   if (size != 0 && size != job.graph.micro_batch_size && job.global_batch % size == 0) {
     return micro_replan(with_micro_batch_size(job, size), request, limits, mechanisms);
@@ -284,7 +303,7 @@ Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request,
     return fail(ErrorCode::kInvalid, "replan: pins for {} nodes, but the cluster has {}",
                 request.pinned.size(), job.cluster.nodes.size());
   }
-  return MicroReplan(job, request, limits, mechanisms).run();
+  return MicroReplan(job, request, limits, mechanisms, time_left_s).run();
 }
 
 }  // namespace tapas::solver

@@ -31,7 +31,9 @@ struct ReplanRequest {
 struct ReplanLimits {
   std::uint64_t evaluations = 4000;  ///< changed replicas timed
   std::uint64_t seed = 1;
-  std::function<bool()> out_of_time;  ///< asked after every evaluation; empty = never
+  /// Until the proposal must stand, asked after every evaluation; empty = there is time. The search
+  /// ends early enough to make the proposal.
+  std::function<double()> time_left_s;
   std::stop_token stop;
 };
 
@@ -40,6 +42,7 @@ struct Tried {
   std::string what;               ///< "microbatches", "pair", "spares", "replicas", "nodes", "wide"
   double step_s = 0;              ///< of the best plan so far, calibrated
   std::uint64_t evaluations = 0;  ///< since the start
+  double elapsed_s = 0;           ///< by the limits' clock; 0 without one
 };
 
 struct Proposal {

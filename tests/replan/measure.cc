@@ -23,7 +23,7 @@ Timed timed_with(const Instance& instance, ReplanLimits limits, double limit_ms,
                  const Mechanisms& mechanisms = {}) {
   Timed timed;
   const CpuTimer timer;
-  limits.out_of_time = [&] { return timer.ms() >= limit_ms; };
+  limits.time_left_s = [&] { return (limit_ms - timer.ms()) / 1e3; };
   auto proposal = micro_replan(instance.job, instance.request, limits, mechanisms);
   timed.ms = timer.ms();
   TAPAS_CHECK(proposal.has_value(), "{}: {}", instance.name,
@@ -60,7 +60,7 @@ Timed first_answer(const Instance& instance, std::uint64_t seed) {
   if (pair != whole.proposal.tried.end()) {
     limits.evaluations = std::max<std::uint64_t>(pair->evaluations, 1);
   }
-  return timed_with(instance, limits, std::numeric_limits<double>::infinity());
+  return timed_with(instance, limits, 1e3 * kPlenty);
 }
 
 Plan anneal_for(const Instance& instance, double temperature, double ms) {
