@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kMostSeconds = 1e6;
 constexpr std::uint32_t kMostRanks = 1U << 20U;
+constexpr std::uint64_t kMostStepsApart = 1000000;
 constexpr std::size_t kProgressRows = 4096;
 
 std::vector<std::string_view> split(std::string_view line) {
@@ -194,6 +195,11 @@ Result<Trace> read_trace(std::string_view name, std::string_view text,
       line.complain("step", std::to_string(row.step),
                     fmt::format("{} or more, as rows are in the order of their steps",
                                 trace.rows.back().step));
+    }
+    if (!trace.rows.empty() && row.step - trace.rows.back().step > kMostStepsApart) {
+      line.complain("step", std::to_string(row.step),
+                    fmt::format("at most {} after the row before, which is of step {}",
+                                kMostStepsApart, trace.rows.back().step));
     }
     if (first) {
       seen.clear();

@@ -49,11 +49,12 @@ class Progress {
 
 Result<std::string> text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
+  const bool empty = file.peek() == std::ifstream::traits_type::eof();  // bad: a folder
   std::ostringstream text;
-  if (file) {
+  if (!empty) {
     text << file.rdbuf();
   }
-  if (!file || (text.str().empty() && !file.eof())) {
+  if (!file.is_open() || file.bad()) {
     return fail(ErrorCode::kIo, "cannot read {}: check that it is a file that you may read", path);
   }
   return std::move(text).str();

@@ -136,6 +136,8 @@ TEST(Trace, SaysWhereAndWhatWasExpected) {
   EXPECT_EQ(error_of(head + "1,2.0\n2\n"), "run.csv:3: 1 fields; expected 2, as in the header");
   EXPECT_NE(error_of(head + "5,2.0\n4,2.0\n").find("run.csv:3: step is \"4\"; expected 5 or more"),
             std::string::npos);
+  EXPECT_NE(error_of(head + "1,2.0\n1000000000000,2.0\n").find("expected at most 1000000 after"),
+            std::string::npos);
   EXPECT_NE(error_of(head).find("no rows"), std::string::npos);
   EXPECT_NE(error_of("time,speed\n1,2\n").find("the header is \"time,speed\"; expected"),
             std::string::npos);
