@@ -113,6 +113,7 @@ class LocalSearch {
     std::size_t places = 0;   ///< where chains start
     Look look = Look::kMoved;
     std::size_t breadth = 0;  ///< candidates of the first exchange, a quarter for each that follows
+    bool layers = true;       ///< where no chain helps, layers of the slowest row move
   };
   bool chain(const Block& hand, const Effort& effort);
   /// Each boundary of one replica, or with kNone of all together, a layer up or down.

@@ -438,7 +438,8 @@ bool LocalSearch::descend(const Effort& effort) {
         }
       }
     }
-    changed = changed || lighten(layout_.slowest()) || move_layers(layout_.slowest());
+    changed = changed ||
+              (effort.layers && (lighten(layout_.slowest()) || move_layers(layout_.slowest())));
     improved = improved || changed;
   }
   return improved;

@@ -73,7 +73,8 @@ void LocalSearch::kicks(std::uint64_t until) {
     now_ = layout_.settle();
     layout_.mark();
     record();
-    descend({1, 3, Look::kAll, 4});
+    // Its layers are cut exactly if it comes near; the time goes to more nodes.
+    descend({1, 6, Look::kAll, 6, /*layers=*/false});
     if (mechanisms_.exact_split && now_.guide_s < base.worth.guide_s * (1 + kPromising)) {
       split_exactly(kBranchesOfKick);
     }
