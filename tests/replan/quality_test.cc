@@ -95,8 +95,8 @@ TEST(MicroReplanQualityOverall, IsOptimalMostlyAndCloseElsewhere) {
   }
   // What docs/micro-replan.md states as reached; its targets are higher.
   EXPECT_GT(proven, 50);
-  EXPECT_GE(optimal, 0.85 * proven) << optimal << " of " << proven;
-  EXPECT_GE(close, 0.95 * proven) << close << " of " << proven;
+  EXPECT_GE(optimal, 0.9 * proven) << optimal << " of " << proven;
+  EXPECT_GE(close, 0.97 * proven) << close << " of " << proven;
 }
 
 }  // namespace
