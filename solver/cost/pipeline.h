@@ -2,6 +2,7 @@
 
 #include "solver/model/job.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -30,6 +31,17 @@ struct Pipeline {
 /// Forwards that a stage runs before its first backward, less one when more follow. One chunk.
 [[nodiscard]] std::uint32_t warm_up(Schedule schedule, std::uint32_t stages, std::uint32_t stage,
                                     std::uint32_t microbatches);
+
+/// Least that a stage waits in a step: for its first backward, `later_s` after its first forward,
+/// while it can do only its `warm_up` forwards (at most m - 1); and for its last backward,
+/// `later_s` after its last forward, while only as many backwards are left. With few microbatches
+/// the two may be the same wait. `later_s`: all behind the stage, one microbatch there and back.
+[[nodiscard]] inline double least_wait_s(std::uint32_t microbatches, std::uint32_t warm_up,
+                                         double forward_s, double backward_s, double later_s) {
+  const double first = std::max(0.0, later_s - warm_up * forward_s);
+  const double last = std::max(0.0, later_s - warm_up * backward_s);
+  return microbatches >= warm_up + 2 ? first + last : std::max(first, last);
+}
 
 /// Microbatches whose activations a stage holds at once: min(m, S - s), or m for GPipe. One chunk.
 [[nodiscard]] std::uint32_t in_flight(Schedule schedule, std::uint32_t stages, std::uint32_t stage,

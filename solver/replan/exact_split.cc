@@ -70,10 +70,8 @@ double ExactSplit::bound_s(std::uint32_t stage, const StageTime& time, double be
   const std::uint32_t m = microbatches_;
   const std::uint32_t warm =
       std::min(warm_up(problem_.current().schedule, problem_.stages(), stage, m), m - 1);
-  const double first = std::max(0.0, later_s - warm * time.forward_s);
-  const double last = std::max(0.0, later_s - warm * time.backward_s);
-  const double idle = m >= warm + 2 ? first + last : std::max(first, last);
-  return m * time.total_s() + idle + before_s;
+  return m * time.total_s() + least_wait_s(m, warm, time.forward_s, time.backward_s, later_s) +
+         before_s;
 }
 
 void ExactSplit::time_whole() {

@@ -121,13 +121,8 @@ double RowCosts::bound_with(std::uint32_t kind, std::uint32_t behind, const Laye
   const double backward = backward_s + sends;
   const double later = before_.back().both_s - before_[range.last].both_s + round_trips_s(behind);
   const std::uint32_t m = problem_.microbatches;
-  // The stage surely waits for its first backward, `later` after its first forward, while it can do
-  // only its warm-up forwards; and for its last backward, `later` after its last forward, while
-  // only as many backwards are left. With few microbatches the two may be the same wait.
   const std::uint32_t warm = std::min(warm_up(problem_.schedule, behind + 1, 0, m), m - 1);
-  const double first = std::max(0.0, later - warm * forward);
-  const double last = std::max(0.0, later - warm * backward);
-  const double idle = m >= warm + 2 ? first + last : std::max(first, last);
+  const double idle = least_wait_s(m, warm, forward, backward, later);
   // Overlapped, a stage's synchronisation may end with its last backward.
   const double sync = problem_.overlap_gradients ? 0 : group.tail.sync_s(sum.params);
   // The stage's own end and synchronisation, or the end of the first stage, to which the last
