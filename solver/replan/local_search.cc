@@ -364,18 +364,13 @@ bool LocalSearch::lighten(std::uint32_t replica) {
     }
   }
   std::sort(levels.begin(), levels.end(), std::greater<>());
-  Worth least = now_;
-  std::vector<StageLimit> best;
-  std::vector<StageLimit> limits;
-  const auto hold_down = [&] {
-    split_all(limits);
-    return layout_.estimate();
-  };
   levels.erase(
       std::unique(levels.begin(), levels.end(), [](double a, double b) { return b > a * kLevel; }),
       levels.end());
+  Worth least = now_;
+  std::vector<StageLimit> best;
   const auto try_level = [&](std::size_t k) {
-    limits.clear();
+    std::vector<StageLimit> limits;
     for (std::uint32_t s = 0; s < stages; ++s) {
       std::uint32_t most = 1;
       while (most < problem_.layers() && rest_s(s, most + 1) <= levels[k] * (1 + kRounding)) {
@@ -383,11 +378,12 @@ bool LocalSearch::lighten(std::uint32_t replica) {
       }
       limits.push_back({s, most});
     }
-    const Worth worth = hold_down();
+    split_all(limits);
+    const Worth worth = layout_.estimate();
     const bool gains = improves(worth, least);
     if (gains) {
       least = worth;
-      best = limits;
+      best = std::move(limits);
     }
     layout_.undo();
     return gains;
@@ -404,8 +400,11 @@ bool LocalSearch::lighten(std::uint32_t replica) {
   for (std::size_t k = found; k-- > 1 && found - k < kStride && !spent();) {
     try_level(k);
   }
-  limits = best;
-  return !best.empty() && keep_if_better(hold_down());
+  if (best.empty()) {
+    return false;
+  }
+  split_all(best);
+  return keep_if_better(layout_.estimate());
 }
 
 /// The best split of the row that the step waits for.
@@ -429,7 +428,7 @@ bool LocalSearch::move_layers(std::uint32_t replica) {
   Worth least = now_;
   std::vector<std::uint32_t> best;
   for (const std::uint32_t from : split_.critical(layout_, replica)) {
-    for (std::uint32_t to = 0; to < stages && !spent(); ++to) {
+    for (std::uint32_t to = 0; from != kNone && to < stages && !spent(); ++to) {
       std::vector<std::uint32_t> cuts(layout_.cuts(replica).begin(), layout_.cuts(replica).end());
       if (from == to || cuts[from + 1] - cuts[from] < 2) {
         continue;
@@ -455,16 +454,15 @@ bool LocalSearch::move_layers(std::uint32_t replica) {
   return keep_if_better(layout_.estimate());
 }
 
-bool LocalSearch::shift_boundaries(std::uint32_t replica) {
+bool LocalSearch::shift_boundaries() {
   bool improved = false;
-  const std::uint32_t first = replica == kNone ? 0 : replica;
-  const std::uint32_t last = replica == kNone && !problem_.tied() ? problem_.replicas() : first + 1;
+  const std::uint32_t rows = problem_.tied() ? 1 : problem_.replicas();
   for (std::uint32_t k = 1; k < problem_.stages(); ++k) {
     for (const bool up : {false, true}) {
       if (spent()) {
         return improved;
       }
-      for (std::uint32_t r = first; r < last; ++r) {
+      for (std::uint32_t r = 0; r < rows; ++r) {
         std::vector<std::uint32_t> cuts(layout_.cuts(r).begin(), layout_.cuts(r).end());
         cuts[k] += up ? 1U : ~0U;
         if (cuts[k] > cuts[k - 1] && cuts[k] < cuts[k + 1]) {
@@ -485,7 +483,7 @@ void LocalSearch::nodes() {
       split_exactly(kBranches);
     }
     if (problem_.replicas() > 1) {
-      shift_boundaries(kNone);
+      shift_boundaries();
     }
     if (!better(best_.worth, before)) {
       descend({mechanisms_.depth, 16, Look::kAll, 12});

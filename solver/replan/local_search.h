@@ -82,6 +82,8 @@ class LocalSearch {
   [[nodiscard]] std::vector<std::uint32_t> focus(std::size_t most, Look look);
   [[nodiscard]] double harm_s(std::uint32_t replica, std::uint32_t stage, double least_hop_s,
                               Look look) const;
+  /// How many times as long transfers take at a unit's NICs or on some path of its node.
+  [[nodiscard]] double nic_slowdown(const Unit& unit) const;
   [[nodiscard]] std::vector<Block> blocks_of(std::uint32_t place) const;
   [[nodiscard]] std::vector<Block> candidates(const Block& hand, std::size_t most,
                                               bool idle_only = false);
@@ -116,8 +118,8 @@ class LocalSearch {
     bool layers = true;       ///< where no chain helps, layers of the slowest row move
   };
   bool chain(const Block& hand, const Effort& effort);
-  /// Each boundary of one replica, or with kNone of all together, a layer up or down.
-  bool shift_boundaries(std::uint32_t replica);
+  /// Each boundary, in all replicas together, a layer up or down.
+  bool shift_boundaries();
   /// The one layer of a replica that gains most in another of its stages.
   bool move_layers(std::uint32_t replica);
   bool split_exactly(std::uint64_t branches);

@@ -13,6 +13,17 @@ constexpr double kVictim = 0.3;
 
 }  // namespace
 
+double LocalSearch::nic_slowdown(const Unit& unit) const {
+  const NodeLinks links = problem_.state().links(NodeId(unit.node));
+  double slowest = std::max(links.send, links.receive);
+  for (const PathSlowdown& path : problem_.state().paths) {
+    if (path.from.value() == unit.node || path.to.value() == unit.node) {
+      slowest = std::max(slowest, path.factor);
+    }
+  }
+  return slowest;
+}
+
 double LocalSearch::harm_s(std::uint32_t replica, std::uint32_t stage, double least_hop_s,
                            Look look) const {
   const Unit& unit = problem_.unit(layout_.unit(replica, stage));
@@ -20,15 +31,10 @@ double LocalSearch::harm_s(std::uint32_t replica, std::uint32_t stage, double le
     return kForever;
   }
   const StageTime& time = layout_.time(replica, stage);
-  const NodeLinks links = problem_.state().links(NodeId(unit.node));
-  const double slow = std::max(unit.widths[time.width].slowdown, links.inside);
-  double nics = std::max(links.send, links.receive);
+  const double slow =
+      std::max(unit.widths[time.width].slowdown, problem_.state().links(NodeId(unit.node)).inside);
+  const double nics = nic_slowdown(unit);
   double per_microbatch = slow > kSlow ? time.total_s() * (1 - 1 / slow) : 0;
-  for (const PathSlowdown& path : problem_.state().paths) {
-    if (path.from.value() == unit.node || path.to.value() == unit.node) {
-      nics = std::max(nics, path.factor);
-    }
-  }
   const bool moved = unit.home != replica * problem_.stages() + stage;
   if (nics > kSlow || look == Look::kAll || (moved && look == Look::kMoved)) {
     if (stage > 0) {
@@ -401,9 +407,7 @@ bool LocalSearch::carry() {
   for (const std::uint32_t place : focus(16, Look::kMeasured)) {
     const std::uint32_t row = place / stages;
     const std::uint32_t from = place % stages;
-    const NodeLinks links =
-        problem_.state().links(NodeId(problem_.unit(layout_.unit(row, from)).node));
-    if (std::max(links.send, links.receive) <= kSlow) {
+    if (nic_slowdown(problem_.unit(layout_.unit(row, from))) <= kSlow) {
       continue;
     }
     Worth least = now_;

@@ -75,9 +75,8 @@ RowSplit::Stage RowSplit::stage(std::uint32_t stage, LayerRange range) {
 }
 
 RowSplit::Terms RowSplit::terms(const Stage& as, double before_s, double later_s, double drain_s) {
-  const double first = std::max(0.0, later_s - as.warm_up * as.forward_s);
-  const double last = std::max(0.0, later_s - as.warm_up * as.backward_s);
-  const double idle = as.microbatches >= as.warm_up + 2 ? first + last : std::max(first, last);
+  const double idle =
+      least_wait_s(as.microbatches, as.warm_up, as.forward_s, as.backward_s, later_s);
   return {before_s + as.microbatches * as.total_s() + idle, as.sync_s - drain_s, as.update_s};
 }
 
@@ -113,12 +112,15 @@ std::array<std::uint32_t, 3> RowSplit::givers() const {
   std::array<std::uint32_t, 3> worst{};
   for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
     if (stage_[s].unfit > 0) {
-      return {s, s, s};
+      return {s, kNone, kNone};
     }
     worst[0] = terms_[s].pipeline_s > terms_[worst[0]].pipeline_s ? s : worst[0];
     worst[1] = terms_[s].rest_s > terms_[worst[1]].rest_s ? s : worst[1];
     worst[2] = terms_[s].update_s > terms_[worst[2]].update_s ? s : worst[2];
   }
+  // Each once.
+  worst[2] = worst[2] == worst[0] || worst[2] == worst[1] ? kNone : worst[2];
+  worst[1] = worst[1] == worst[0] ? kNone : worst[1];
   return worst;
 }
 
@@ -223,7 +225,7 @@ const std::vector<std::uint32_t>& RowSplit::operator()(const Layout& layout, std
     std::uint32_t to = kNone;
     Cost limit = now;
     for (const std::uint32_t giver : givers()) {
-      if (!pinned_[giver] && cuts_[giver + 1] - cuts_[giver] > 1) {
+      if (giver != kNone && !pinned_[giver] && cuts_[giver + 1] - cuts_[giver] > 1) {
         if (const std::uint32_t best = taker(giver, limit); best != kNone) {
           from = giver;
           to = best;

@@ -33,7 +33,8 @@ class RowSplit {
   [[nodiscard]] const std::vector<std::uint32_t>& operator()(
       const Layout& layout, std::uint32_t replica, std::span<const StageLimit> limits = {});
 
-  /// The stages that make the row last so long: of its pipeline, gradients and update.
+  /// The stages that make the row last so long: of its pipeline, gradients and update; kNone where
+  /// that is one of those before.
   [[nodiscard]] std::array<std::uint32_t, 3> critical(const Layout& layout, std::uint32_t replica);
 
  private:
@@ -78,7 +79,7 @@ class RowSplit {
                                    double drain_s);
   /// Looks at all stages as they are.
   [[nodiscard]] Cost survey();
-  /// The stages that have to give a layer away for anything to get better.
+  /// The stages that have to give a layer away for anything to get better, as critical().
   [[nodiscard]] std::array<std::uint32_t, 3> givers() const;
   /// Who takes a layer of the stage best; kNone when that cannot be below the limit, which falls to
   /// the cost of the move.
