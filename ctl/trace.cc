@@ -1,6 +1,7 @@
 #include "ctl/trace.h"
 
 #include "ctl/table.h"
+#include "solver/profile/csv.h"
 
 #include <fmt/format.h>
 
@@ -18,18 +19,6 @@ constexpr double kMostSeconds = 1e6;
 constexpr std::uint32_t kMostRanks = 1U << 20U;
 constexpr std::uint64_t kMostStepsApart = 1000000;
 constexpr std::size_t kProgressRows = 4096;
-
-std::vector<std::string_view> split(std::string_view line) {
-  std::vector<std::string_view> fields;
-  for (;;) {
-    const std::size_t comma = line.find(',');
-    fields.push_back(line.substr(0, comma));
-    if (comma == std::string_view::npos) {
-      return fields;
-    }
-    line.remove_prefix(comma + 1);
-  }
-}
 
 std::string_view next_line(std::string_view& rest) {
   const std::size_t end = rest.find('\n');
@@ -63,7 +52,7 @@ Result<Columns> columns_of(std::string_view name, std::string_view header) {
                                                           {"dp_rank", &columns.replica},
                                                           {"step_span_s", &columns.span},
                                                           {"phase", &columns.phase}};
-  for (const std::string_view title : split(header)) {
+  for (const std::string_view title : solver::profile::split_fields(header)) {
     if (const auto found = known.find(title); found != known.end()) {
       if (*found->second != Columns::kNone) {
         return fail(ErrorCode::kInvalid, "{}:1: the column \"{}\" is there twice", name, title);
@@ -183,7 +172,7 @@ Result<Trace> read_trace(std::string_view name, std::string_view text,
     if (content.empty()) {
       continue;
     }
-    std::vector<std::string_view> fields = split(content);
+    std::vector<std::string_view> fields = solver::profile::split_fields(content);
     if (fields.size() != columns->count) {
       return fail(ErrorCode::kInvalid, "{}:{}: {} fields; expected {}, as in the header", name,
                   number, fields.size(), columns->count);

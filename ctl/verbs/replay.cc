@@ -1,13 +1,12 @@
 #include "ctl/replay.h"
 
+#include "ctl/progress.h"
 #include "ctl/table.h"
 #include "ctl/verbs.h"
 
 #include <CLI/App.hpp>
-#include <unistd.h>
+#include <fmt/format.h>
 
-#include <chrono>
-#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -18,33 +17,6 @@ namespace {
 struct ReplayVerbOptions {
   std::string file;
   ReplayOptions replay;
-};
-
-/// One line on a terminal, rewritten; only for files that take long enough to wonder.
-class Progress {
- public:
-  void report(const char* what, double done) {
-    const auto now = std::chrono::steady_clock::now();
-    if (!terminal_ || now - start_ < std::chrono::seconds(2) ||
-        now - last_ < std::chrono::milliseconds(200)) {
-      return;
-    }
-    last_ = now;
-    shown_ = true;
-    const std::string line = fmt::format("\r\x1b[K{}: {:.0f} %", what, done * 100);
-    std::fwrite(line.data(), 1, line.size(), stderr);
-  }
-  void clear() const {
-    if (shown_) {
-      std::fputs("\r\x1b[K", stderr);
-    }
-  }
-
- private:
-  const bool terminal_ = ::isatty(STDERR_FILENO) == 1;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point last_{};
-  bool shown_ = false;
 };
 
 Result<std::string> text_of(const std::string& path) {
@@ -66,8 +38,12 @@ Result<Exit> replay_file(const Context& context, const ReplayVerbOptions& option
     return tl::unexpected(text.error());
   }
   Progress progress;
-  const auto trace =
-      read_trace(options.file, *text, [&](double done) { progress.report("reading", done); });
+  const auto show = [&](const char* what) {
+    return [&progress, what](double done) {
+      progress.report(fmt::format("{}: {:.0f} %", what, done * 100));
+    };
+  };
+  const auto trace = read_trace(options.file, *text, show("reading"));
   if (!trace) {
     progress.clear();
     return tl::unexpected(trace.error());
@@ -77,8 +53,7 @@ Result<Exit> replay_file(const Context& context, const ReplayVerbOptions& option
                 "--averaged is for a job's step times; {} has one row per rank and step",
                 options.file);
   }
-  const auto episodes =
-      replay(*trace, options.replay, [&](double done) { progress.report("judging", done); });
+  const auto episodes = replay(*trace, options.replay, show("judging"));
   progress.clear();
   if (context.json()) {
     print_json(replay_json(*trace, episodes));

@@ -2,6 +2,7 @@
 
 #include "base/parallel.h"
 #include "ctl/plan_text.h"
+#include "ctl/progress.h"
 #include "ctl/table.h"
 #include "ctl/verbs.h"
 #include "ctl/write_file.h"
@@ -9,11 +10,8 @@
 #include "solver/search/remedies.h"
 
 #include <CLI/App.hpp>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <memory>
 
 namespace tapas::ctl {
@@ -23,37 +21,6 @@ namespace {
 struct SolveVerbOptions {
   std::string job_file;
   std::string out_file;
-};
-
-/// One line on a terminal, rewritten, once the search has taken long enough to wonder.
-class Progress {
- public:
-  void report(double done, double best_step_s) {
-    const auto now = std::chrono::steady_clock::now();
-    if (!terminal_ || now - start_ < std::chrono::seconds(2) ||
-        now - last_ < std::chrono::milliseconds(200)) {
-      return;
-    }
-    last_ = now;
-    shown_ = true;
-    const std::string line = fmt::format("\r\x1b[Ksolving: {:.0f} % of the shapes, best step {}",
-                                         done * 100, format_seconds(best_step_s));
-    std::fwrite(line.data(), 1, line.size(), stderr);
-  }
-  void clear() const {
-    if (shown_) {
-      std::fputs("\r\x1b[K", stderr);
-    }
-  }
-  [[nodiscard]] double elapsed_s() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  const bool terminal_ = ::isatty(STDERR_FILENO) == 1;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point last_{};
-  bool shown_ = false;
 };
 
 /// What a device of each group offers to the plan.
@@ -103,7 +70,10 @@ Result<Exit> solve_job(const Context& context, const SolveVerbOptions& options) 
   }
   Progress progress;
   solver::SolveOptions solve_options;
-  solve_options.progress = [&](double done, double best) { progress.report(done, best); };
+  solve_options.progress = [&](double done, double best) {
+    progress.report(fmt::format("solving: {:.0f} % of the shapes, best step {}", done * 100,
+                                format_seconds(best)));
+  };
   solve_options.parallel_for = parallel_for;
   const auto outcome = solver::solve(*job, solve_options);
   const double elapsed_s = progress.elapsed_s();

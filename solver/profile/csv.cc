@@ -10,7 +10,9 @@ namespace {
 
 constexpr std::size_t kMaxRows = 1'000'000;
 
-std::vector<std::string_view> split(std::string_view line) {
+}  // namespace
+
+std::vector<std::string_view> split_fields(std::string_view line) {
   std::vector<std::string_view> fields;
   for (;;) {
     const std::size_t comma = line.find(',');
@@ -21,8 +23,6 @@ std::vector<std::string_view> split(std::string_view line) {
     line.remove_prefix(comma + 1);
   }
 }
-
-}  // namespace
 
 Result<Csv> Csv::parse(const File& file, const std::vector<std::string_view>& columns) {
   constexpr std::string_view kMark = "\xEF\xBB\xBF";
@@ -46,7 +46,7 @@ Result<Csv> Csv::parse(const File& file, const std::vector<std::string_view>& co
       }
       return fail(ErrorCode::kInvalid, "{}:{}: empty line inside the table", file.name, line);
     }
-    std::vector<std::string_view> fields = split(text);
+    std::vector<std::string_view> fields = split_fields(text);
     if (line == 1) {
       if (fields != columns) {
         return fail(ErrorCode::kInvalid, "{}:1: expected the columns \"{}\"", file.name,

@@ -11,6 +11,9 @@
 
 namespace tapas::solver::profile {
 
+/// At commas; no quoting.
+[[nodiscard]] std::vector<std::string_view> split_fields(std::string_view line);
+
 /// A strict table: a header line that must be exactly `columns`, then rows with as many fields, no
 /// quoting. A byte-order mark, CR before LF and empty lines at the end are tolerated.
 class Csv {
