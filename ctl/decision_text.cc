@@ -65,6 +65,25 @@ std::string step_table(const json::Value& evidence, std::set<std::string>& shown
   return table.empty() ? "" : "\n" + table.text();
 }
 
+/// What each possible answer loses over the expected rest; the one taken is marked.
+std::string answer_table(const json::Value& evidence, std::set<std::string>& shown) {
+  shown.emplace("answers");
+  Table table({{"ANSWER"},
+               {"STEP", Align::kRight},
+               {"COST", Align::kRight},
+               {"LOST", Align::kRight},
+               {""}});
+  for (const json::Value& answer : array_at(evidence, "answers")) {
+    const std::string note = printable(text_at(answer, "note"));
+    const std::string_view mark = flag_at(answer, "chosen") ? "taken" : "";
+    table.add_row(
+        {printable(text_at(answer, "answer")), format_seconds(number_at(answer, "step_s")),
+         format_seconds(number_at(answer, "cost_s")), format_seconds(number_at(answer, "loss_s")),
+         fmt::format("{}{}{}", mark, mark.empty() || note.empty() ? "" : ", ", note)});
+  }
+  return table.empty() ? "" : "\n" + table.text();
+}
+
 std::string cause_line(const json::Value& evidence, std::set<std::string>& shown) {
   const std::string node = printable(text_at(evidence, "node"));
   const double slowdown = number_at(evidence, "slowdown");
@@ -107,11 +126,18 @@ std::string decision_text(const json::Value& decision) {
   const json::Value& evidence = object_at(decision, "evidence");
   std::set<std::string> shown;
   out += step_table(evidence, shown);
+  out += answer_table(evidence, shown);
 
   std::string loop;
   loop += cause_line(evidence, shown);
   loop += loop_line(evidence, shown, "detection",
                     {{"detect_steps", " steps"}, {"detect_s", " of job time"}});
+  loop += loop_line(evidence, shown, "outlook",
+                    {{"expected_episode_s", " more"},
+                     {"expected_because", ""},
+                     {"expected_loss_s", " lost by waiting"},
+                     {"lost_so_far_s", " lost so far"}});
+  loop += loop_line(evidence, shown, "decided by", {{"decided_by", ""}});
   loop += loop_line(evidence, shown, "solve",
                     {{"solve_s", ""},
                      {"plans_evaluated", " evaluations"},

@@ -1,6 +1,7 @@
 #include "daemon/solver_thread.h"
 
 #include "base/parallel.h"
+#include "daemon/core/answers.h"
 #include "solver/replan/micro_replan.h"
 #include "solver/search/solve.h"
 
@@ -16,6 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 /// Far below a step and the seconds that any switch pauses; enough for 16,384 devices.
 constexpr double kReplanTimeS = 0.050;
+/// For the answers that change less, of which only the price is wanted.
+constexpr double kLesserTimeS = 0.020;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -78,8 +81,17 @@ Event SolverThread::solve(const RequestReplan& request, const std::stop_token& s
   limits.evaluations = std::numeric_limits<std::uint64_t>::max();
   limits.time_left_s = [start] { return kReplanTimeS - seconds_since(start); };
   limits.stop = stop;
-  auto proposal = solver::micro_replan(*job->second, request.problem, limits);
-  return ReplanSolved{request.job, request.request, std::move(proposal), seconds_since(start)};
+  ReplanSolved answer{request.job,
+                      request.request,
+                      solver::micro_replan(*job->second, request.problem, limits),
+                      0,
+                      {}};
+  if (answer.proposal) {
+    limits.time_left_s = [then = Clock::now()] { return kLesserTimeS - seconds_since(then); };
+    answer.lesser = lesser_answers(*job->second, request.problem, *answer.proposal, limits);
+  }
+  answer.solve_s = seconds_since(start);
+  return answer;
 }
 
 }  // namespace tapas::daemon

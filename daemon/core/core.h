@@ -1,5 +1,6 @@
 #pragma once
 
+#include "daemon/core/core_config.h"
 #include "daemon/core/event.h"
 #include "solver/model/job.h"
 
@@ -10,21 +11,6 @@
 #include <vector>
 
 namespace tapas::daemon {
-
-/// Tunables of the core; defaults, bounds and help text live in config/daemon_config.
-struct CoreConfig {
-  double heartbeat_s = 1.0;
-  double agent_lost_s = 10.0;  ///< silence after which an agent counts as lost
-  bool auto_replan = false;    ///< false = observe only
-  double prepare_deadline_s = 30.0;
-  double arm_deadline_s = 600.0;  ///< a step may take long
-  double transfer_deadline_s = 120.0;
-  double commit_deadline_s = 30.0;
-  double episode_prior_s = 1800.0;      ///< expected length of a fresh episode, job time
-  double min_gain_ratio = 0.02;         ///< of the step time; less is left alone
-  double cooldown_s = 30.0;             ///< job time between two automatic switches of a job
-  std::uint32_t replans_per_hour = 12;  ///< automatic, per job, job time
-};
 
 /// What the store held at start.
 struct RestoredJob {

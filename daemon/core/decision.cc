@@ -10,9 +10,217 @@ namespace {
 
 // Asked again after this, as an episode that goes on is worth more and more.
 constexpr double kReviewS = 60.0;
+constexpr double kSoonestReviewS = 5.0;
 constexpr double kObstacleS = 10.0;
 
+// Greyhound (USENIX ATC 2025), sections 3.2 to 3.4: how long episodes lasted in the mean in its
+// single-node jobs, on links in its four-node jobs, and in jobs of 512 GPUs and more.
+constexpr double kComputeS = 10 * 60.0;
+constexpr double kLinkS = 24 * 60.0;
+constexpr double kLargeJobS = 72 * 60.0;
+constexpr std::uint32_t kLargeJob = 512;
+
+AnswerPrice priced_as(const Outlook& outlook, std::string_view answer, double step_s,
+                      double cost_s) {
+  return {std::string(answer), step_s, cost_s, loss_s(outlook, step_s, cost_s), false, {}};
+}
+
+/// What of the loss so far the change would have avoided.
+double avoidable_s(const Outlook& outlook, const solver::Proposal& change) {
+  const double lost = 1 - outlook.healthy_step_s / change.step_before_s;
+  const double kept = 1 - outlook.healthy_step_s / change.step_after_s;
+  return lost > 0 ? outlook.lost_s * std::max(0.0, lost - kept) / lost : 0;
+}
+
+/// Job time until the avoidable loss equals the cost of the change.
+double until_due_s(const Outlook& outlook, const solver::Proposal& change) {
+  const double rate = outlook.healthy_step_s * (1 / change.step_after_s - 1 / change.step_before_s);
+  return rate > 0 ? (change.switch_s - avoidable_s(outlook, change)) / rate : kReviewS;
+}
+
+bool is_automatic(Trigger trigger) {
+  return trigger == Trigger::kCulprit || trigger == Trigger::kRecovery;
+}
+
+std::string_view to_string(Trigger trigger) {
+  switch (trigger) {
+    case Trigger::kCulprit:
+      return "verdict";
+    case Trigger::kRecovery:
+      return "recovery";
+    case Trigger::kDrain:
+      return "drain";
+    case Trigger::kOperator:
+      break;
+  }
+  return "operator";
+}
+
+std::string code_of(Trigger trigger) {
+  switch (trigger) {
+    case Trigger::kCulprit:
+      return "micro_replan";
+    case Trigger::kRecovery:
+      return "recovery";
+    case Trigger::kDrain:
+      return "drain";
+    case Trigger::kOperator:
+      break;
+  }
+  return "operator_replan";
+}
+
+/// Whether the cheapest change is worth its price, and by which rule.
+struct Value {
+  bool worth_it = false;
+  std::string code;
+  std::string sentence;
+  double retry_after_s = kReviewS;
+  std::string decided_by;
+};
+
+/// Ski rental: at once when the expected rest pays for the change, at the latest when the loss that
+/// it would have avoided so far equals its cost.
+Value value_of(const CoreConfig& config, const Outlook& outlook, const Priced& priced) {
+  const solver::Proposal& change = *priced.change;
+  const double gain_ratio = 1.0 - change.step_after_s / change.step_before_s;
+  if (gain_ratio < config.min_gain_ratio) {
+    return {false, "gain_too_small",
+            fmt::format("the best plan gains {:.1f} % of the step time, below the {:.1f} % that "
+                        "are worth a switch",
+                        gain_ratio * 100, config.min_gain_ratio * 100),
+            kReviewS, fmt::format("min_gain_ratio {}", config.min_gain_ratio)};
+  }
+  const std::string over = fmt::format("over the {:.0f} s that this should still last ({})",
+                                       outlook.rest_s, outlook.rest_basis);
+  const double avoidable = avoidable_s(outlook, change);
+  if (priced.lost_by_change_s < priced.lost_by_waiting_s) {
+    return {true, "",
+            fmt::format("to wait would lose {:.1f} s {}, this {:.1f} s", priced.lost_by_waiting_s,
+                        over, priced.lost_by_change_s),
+            0, outlook.rest_basis};
+  }
+  if (avoidable >= change.switch_s) {
+    return {true, "",
+            fmt::format("this would have saved {:.1f} s so far, more than it costs", avoidable), 0,
+            "loss so far"};
+  }
+  return {false, "not_worth_it",
+          fmt::format("to wait loses {:.1f} s {}, to {} {:.1f} s; waiting, at most until what it "
+                      "would have saved ({:.1f} s so far) reaches its cost of {:.1f} s",
+                      priced.lost_by_waiting_s, over, in_words(priced.answer),
+                      priced.lost_by_change_s, avoidable, change.switch_s),
+          std::clamp(until_due_s(outlook, change), kSoonestReviewS, kReviewS), outlook.rest_basis};
+}
+
 }  // namespace
+
+double loss_s(const Outlook& outlook, double step_s, double cost_s) {
+  const double running = std::max(0.0, outlook.rest_s - cost_s);
+  const double share = step_s > 0 ? 1 - outlook.healthy_step_s / step_s : 0;
+  return std::min(cost_s, outlook.rest_s) + running * std::max(0.0, share);
+}
+
+Priced price(const Outlook& outlook, Trigger trigger, const solver::Plan& current,
+             const Result<solver::Proposal>& proposal, const std::vector<solver::Proposal>& lesser,
+             double bound_step_s) {
+  Priced out;
+  if (!proposal) {
+    return out;
+  }
+  AnswerPrice& waiting = out.prices.emplace_back(
+      priced_as(outlook, to_string(Answer::kWait), proposal->step_before_s, 0));
+  out.lost_by_waiting_s = waiting.loss_s;
+  const auto add = [&](const solver::Proposal& change) {
+    const Answer answer = answer_of(current, change.plan);
+    const AnswerPrice& entry = out.prices.emplace_back(
+        priced_as(outlook, to_string(answer), change.step_after_s, change.switch_s));
+    if (out.change == nullptr || (is_automatic(trigger) && entry.loss_s < out.lost_by_change_s)) {
+      out.change = &change;
+      out.answer = answer;
+      out.lost_by_change_s = entry.loss_s;
+      out.best = out.prices.size() - 1;
+    }
+  };
+  if (proposal->improves) {
+    add(*proposal);
+    for (const solver::Proposal& change : lesser) {
+      add(change);
+    }
+    if (bound_step_s > 0) {
+      out.prices.push_back(priced_as(outlook, "full_replan", bound_step_s, proposal->switch_s));
+      out.prices.back().note =
+          "at least; it means a restart of the job: tapasctl whatif --full says more";
+    }
+  }
+  return out;
+}
+
+Choice weigh(const CoreConfig& config, const Circumstances& circumstances, const Outlook& outlook,
+             const Result<solver::Proposal>& proposal, const Priced& priced) {
+  const auto hold = [&](std::string code, std::string_view what, double retry_after_s,
+                        std::string decided_by) {
+    return Choice{false, std::move(code), fmt::format("{}; {}", circumstances.cause, what),
+                  retry_after_s, std::move(decided_by)};
+  };
+  if (!proposal) {
+    return hold("replan_failed", "no new plan: " + proposal.error().message, kReviewS, "solver");
+  }
+  if (priced.change == nullptr) {
+    return hold("no_better_plan", proposal->reason, kReviewS, "solver");
+  }
+  if (!circumstances.defect.empty()) {
+    return hold("plan_refused", "the proposed plan is refused: " + circumstances.defect, kReviewS,
+                "plan check");
+  }
+  std::string reason = priced.change->reason;
+  std::string decided_by(to_string(circumstances.trigger));
+  if (is_automatic(circumstances.trigger)) {
+    const Value value = value_of(config, outlook, priced);
+    if (!value.worth_it) {
+      return hold(value.code, value.sentence, value.retry_after_s, value.decided_by);
+    }
+    decided_by = value.decided_by;
+    reason += "; " + value.sentence;
+    if (!circumstances.auto_replan) {
+      return hold("observe_only",
+                  fmt::format("observing only ({}): {}", circumstances.auto_reason, reason),
+                  kReviewS, "auto_replan false");
+    }
+    if (circumstances.quarantine_left_s > 0) {
+      return hold("quarantined",
+                  fmt::format("the same change made the job slower before and is not tried again "
+                              "for {:.0f} s",
+                              circumstances.quarantine_left_s),
+                  circumstances.quarantine_left_s, "rollback");
+    }
+    if (circumstances.cooldown_left_s > 0) {
+      return hold("cooldown",
+                  fmt::format("the last automatic switch is too recent, waiting {:.0f} s more",
+                              circumstances.cooldown_left_s),
+                  circumstances.cooldown_left_s, fmt::format("cooldown_s {}", config.cooldown_s));
+    }
+    if (!circumstances.budget_left) {
+      return hold(
+          "budget",
+          fmt::format("{} automatic switches within an hour are used up", config.replans_per_hour),
+          kReviewS, fmt::format("replans_per_hour {}", config.replans_per_hour));
+    }
+  }
+  if (!circumstances.obstacle.empty()) {
+    return hold("agents_missing", "no switch now: " + circumstances.obstacle, kObstacleS, "agents");
+  }
+  return {true, code_of(circumstances.trigger), fmt::format("{}; {}", circumstances.cause, reason),
+          0, std::move(decided_by)};
+}
+
+double episode_prior_s(const CoreConfig& config, Cause cause, std::uint32_t devices) {
+  if (config.episode_prior_s > 0) {
+    return config.episode_prior_s;
+  }
+  const double by_cause = cause == Cause::kDevice || cause == Cause::kHost ? kComputeS : kLinkS;
+  return devices >= kLargeJob ? std::max(by_cause, kLargeJobS) : by_cause;
+}
 
 double expected_rest_s(double prior_s, double age_s) { return std::max(prior_s, age_s); }
 
@@ -23,86 +231,6 @@ double cooldown_s(const CoreConfig& config, std::size_t recent_switches) {
   const double growth =
       std::pow(8.0, static_cast<double>(std::min<std::size_t>(recent_switches - 1, 4)));
   return std::min(config.cooldown_s * growth, std::max(config.cooldown_s, 3600.0));
-}
-
-Choice weigh(const CoreConfig& config, const Circumstances& circumstances,
-             const Result<solver::Proposal>& proposal) {
-  const std::string& cause = circumstances.cause;
-  const bool automatic =
-      circumstances.trigger == Trigger::kCulprit || circumstances.trigger == Trigger::kRecovery;
-  if (!proposal) {
-    return {false, "replan_failed",
-            fmt::format("{}; no new plan: {}", cause, proposal.error().message), kReviewS};
-  }
-  if (!proposal->improves) {
-    return {false, "no_better_plan", fmt::format("{}; {}", cause, proposal->reason), kReviewS};
-  }
-  if (!circumstances.defect.empty()) {
-    return {false, "plan_refused",
-            fmt::format("{}; the proposed plan is refused: {}", cause, circumstances.defect),
-            kReviewS};
-  }
-  if (automatic) {
-    const double gain_ratio = 1.0 - proposal->step_after_s / proposal->step_before_s;
-    if (gain_ratio < config.min_gain_ratio) {
-      return {false, "gain_too_small",
-              fmt::format("{}; the best plan gains {:.1f} % of the step time, below the {:.1f} % "
-                          "that are worth a switch",
-                          cause, gain_ratio * 100, config.min_gain_ratio * 100),
-              kReviewS};
-    }
-    if (proposal->net_gain_s <= 0) {
-      return {
-          false, "not_worth_it",
-          fmt::format("{}; waiting: a switch costs {:.1f} s, more than it saves in the time the "
-                      "condition should last",
-                      cause, proposal->switch_s),
-          kReviewS};
-    }
-    if (!circumstances.auto_replan) {
-      return {false, "observe_only",
-              fmt::format("{}; observing only ({}): {}", cause, circumstances.auto_reason,
-                          proposal->reason),
-              kReviewS};
-    }
-    if (circumstances.quarantine_left_s > 0) {
-      return {false, "quarantined",
-              fmt::format("{}; the same change made the job slower before and is not tried again "
-                          "for {:.0f} s",
-                          cause, circumstances.quarantine_left_s),
-              circumstances.quarantine_left_s};
-    }
-    if (circumstances.cooldown_left_s > 0) {
-      return {false, "cooldown",
-              fmt::format("{}; the last automatic switch is too recent, waiting {:.0f} s more",
-                          cause, circumstances.cooldown_left_s),
-              circumstances.cooldown_left_s};
-    }
-    if (!circumstances.budget_left) {
-      return {false, "budget",
-              fmt::format("{}; {} automatic switches within an hour are used up", cause,
-                          config.replans_per_hour),
-              kReviewS};
-    }
-  }
-  if (!circumstances.obstacle.empty()) {
-    return {false, "agents_missing",
-            fmt::format("{}; no switch now: {}", cause, circumstances.obstacle), kObstacleS};
-  }
-  const auto code = [&] {
-    switch (circumstances.trigger) {
-      case Trigger::kCulprit:
-        return "micro_replan";
-      case Trigger::kRecovery:
-        return "recovery";
-      case Trigger::kDrain:
-        return "drain";
-      case Trigger::kOperator:
-        break;
-    }
-    return "operator_replan";
-  };
-  return {true, code(), fmt::format("{}; {}", cause, proposal->reason), 0};
 }
 
 }  // namespace tapas::daemon

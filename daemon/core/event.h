@@ -101,6 +101,7 @@ struct ReplanSolved {
   std::uint64_t request = 0;
   Result<solver::Proposal> proposal;
   double solve_s = 0;
+  std::vector<solver::Proposal> lesser = {};  ///< that change less: see answers.h
 };
 
 /// Answer to a StoreWrite: the rows are durable, or they are not in the store at all.
@@ -140,10 +141,20 @@ using Event = std::variant<AgentHello, AgentHeartbeat, StepBatch, AgentVote, Pla
 
 // ---------------------------------------------------------------- store rows
 
+/// One of the things that could be done, in job time over the expected rest of the condition.
+struct AnswerPrice {
+  std::string answer;  ///< "wait", "microbatches", "layers", "nodes", "spare", ...
+  double step_s = 0;
+  double cost_s = 0;  ///< pause and transfer
+  double loss_s = 0;  ///< lost by then, the cost in it
+  bool chosen = false;
+  std::string note;  ///< may be empty
+};
+
 /// One named number or text behind a verdict or decision.
 struct Evidence {
   std::string key;  ///< unit in the name: "step_after_s"
-  std::variant<double, std::int64_t, std::string> value;
+  std::variant<double, std::int64_t, std::string, std::vector<AnswerPrice>> value;
 };
 
 enum class PlanStatus : std::uint8_t { kProposed, kActive, kSuperseded, kAborted };

@@ -37,7 +37,7 @@ std::string how_good(const solver::Proposal& proposal) {
 
 std::set<std::string> JobLoop::blamed_nodes() const {
   std::set<std::string> nodes;
-  for (const auto& [node, since] : slow_since_s_) {
+  for (const auto& [node, slow] : slow_) {
     nodes.insert(node);
   }
   return nodes;
@@ -48,29 +48,30 @@ void JobLoop::review(LoopContext& context) {
   const bool asked = std::any_of(asks_.begin(), asks_.end(), [](const auto& entry) {
     return entry.second.operator_request == 0;
   });
-  if (!switch_.idle() || trial_ || asked) {
+  // What is slow since the same moment is answered by one plan.
+  const bool more_to_come = watch_.any_suspect() && !watch_.verdict_due();
+  if (!switch_.idle() || trial_ || asked || more_to_come) {
     review_wanted_ = true;  // Once that is over.
     return;
   }
   review_wanted_ = false;
-  if (slow_since_s_.empty() && recovered_nodes_.empty()) {
+  if (slow_.empty() && recovered_nodes_.empty()) {
     return;
   }
-  ask(context,
-      {slow_since_s_.empty() ? Trigger::kRecovery : Trigger::kCulprit, {}, 0, {}, false, {}});
+  for (auto& [node, slow] : slow_) {
+    slow.asked_at = slowdown(node);
+  }
+  ask(context, {slow_.empty() ? Trigger::kRecovery : Trigger::kCulprit, {}, 0, {}, false, {}});
 }
 
 void JobLoop::ask(LoopContext& context, Ask ask) {
   ask.base = active_->epoch;
-  double age_s = 0;
-  for (const auto& [node, since] : slow_since_s_) {
-    age_s = std::max(age_s, job_time_s_ - since);
-  }
+  ask.rest = expected_rest(context);
   const std::uint64_t request = ++context.last_request;
   solver::ReplanRequest problem;
   problem.current = *active_;
   problem.state = cluster_state(context);
-  problem.expected_episode_s = expected_rest_s(context.config.episode_prior_s, age_s);
+  problem.expected_episode_s = ask.rest.seconds;
   problem.calibration = calibration_;
   context.out.add(RequestReplan{job_->name, request, std::move(problem)});
   asks_[request] = std::move(ask);
@@ -88,7 +89,7 @@ std::string JobLoop::cause(const Ask& ask) const {
       break;
   }
   std::vector<std::string> parts;
-  for (const auto& [node, since] : slow_since_s_) {
+  for (const auto& [node, slow] : slow_) {
     parts.push_back(
         fmt::format("node {} computes {:.2f} times as long as its equals", node, slowdown(node)));
   }
@@ -114,7 +115,7 @@ double JobLoop::cooldown_left_s(const LoopContext& context,
 }
 
 Circumstances JobLoop::circumstances(const LoopContext& context, const Ask& ask,
-                                     const Result<solver::Proposal>& proposal) const {
+                                     const solver::Proposal* change) const {
   Circumstances out;
   out.trigger = ask.trigger;
   out.cause = cause(ask);
@@ -130,18 +131,17 @@ Circumstances JobLoop::circumstances(const LoopContext& context, const Ask& ask,
   if (const auto found = quarantine_.find(nodes); found != quarantine_.end()) {
     out.quarantine_left_s = found->second.until_s - job_time_s_;
   }
-  if (proposal && proposal->improves) {
-    out.obstacle = obstacle(context, proposal->plan);
-    out.defect = defect(context, proposal->plan);
-    if (out.defect.empty() && nodes_of(*job_, proposal->plan).contains(ask.drained)) {
+  if (change != nullptr) {
+    out.obstacle = obstacle(context, change->plan);
+    out.defect = defect(context, change->plan);
+    if (out.defect.empty() && nodes_of(*job_, change->plan).contains(ask.drained)) {
       out.defect = "the best plan found still needs the node, there is no free spare for it";
     }
   }
   return out;
 }
 
-std::vector<Evidence> JobLoop::proposal_evidence(const LoopContext& context, const Ask& ask,
-                                                 const ReplanSolved& solved) const {
+std::vector<Evidence> JobLoop::proposal_evidence(const Ask& ask, const ReplanSolved& solved) const {
   std::vector<Evidence> evidence;
   if (ask.trigger == Trigger::kCulprit || ask.trigger == Trigger::kRecovery) {
     evidence = verdict_evidence_;
@@ -150,11 +150,8 @@ std::vector<Evidence> JobLoop::proposal_evidence(const LoopContext& context, con
   }
   put(evidence, "predicted_step_s", predicted_step_s_);
   put(evidence, "solve_s", solved.solve_s);
-  double age_s = 0;
-  for (const auto& [node, since] : slow_since_s_) {
-    age_s = std::max(age_s, job_time_s_ - since);
-  }
-  put(evidence, "expected_episode_s", expected_rest_s(context.config.episode_prior_s, age_s));
+  put(evidence, "expected_episode_s", ask.rest.seconds);
+  put(evidence, "expected_because", ask.rest.basis);
   if (solved.proposal) {
     const solver::Proposal& proposal = *solved.proposal;
     put(evidence, "step_before_s", proposal.step_before_s);
@@ -209,12 +206,19 @@ void JobLoop::replan_solved(LoopContext& context, const ReplanSolved& solved) {
         solved.proposal ? std::make_shared<const solver::Proposal>(*solved.proposal) : nullptr});
     return;
   }
+  if (ask.operator_request == 0 && review_wanted_) {
+    review(context);  // Something got slow or well since it was asked.
+    return;
+  }
   decide(context, ask, solved);
 }
 
 void JobLoop::decide(LoopContext& context, const Ask& ask, const ReplanSolved& solved) {
-  const Choice choice =
-      weigh(context.config, circumstances(context, ask, solved.proposal), solved.proposal);
+  const Outlook ahead = outlook(ask, solved);
+  Priced priced = price(ahead, ask.trigger, *active_, solved.proposal, solved.lesser,
+                        active_->predicted.lower_bound_s * calibration_);
+  const Choice choice = weigh(context.config, circumstances(context, ask, priced.change), ahead,
+                              solved.proposal, priced);
   if (solved.proposal && solved.proposal->lower_bound_s > 0) {
     bound_step_s_ = solved.proposal->lower_bound_s;
   }
@@ -224,9 +228,10 @@ void JobLoop::decide(LoopContext& context, const Ask& ask, const ReplanSolved& s
   const std::string hold = fmt::format("{} {}", choice.code, fmt::join(nodes, " "));
   if (automatic && !choice.act) {
     // Asked again later, rarer each time the answer stays the same; said only once.
-    const double wait = choice.retry_after_s * (last_hold_ == hold ? 4 : 1);
+    const bool again = last_hold_ == hold && choice.code != "not_worth_it";
+    const double wait = choice.retry_after_s * (again ? 4 : 1);
     review_at_s_ = job_time_s_ + wait;
-    if (choice.code == "no_better_plan" && slow_since_s_.empty()) {
+    if (choice.code == "no_better_plan" && slow_.empty()) {
       recovered_nodes_.clear();
       review_at_s_ = 0;
     }
@@ -234,15 +239,24 @@ void JobLoop::decide(LoopContext& context, const Ask& ask, const ReplanSolved& s
       return;
     }
   }
-  DecisionRow row =
-      new_decision(choice.code, choice.sentence, proposal_evidence(context, ask, solved));
+  DecisionRow row = new_decision(choice.code, choice.sentence, proposal_evidence(ask, solved));
+  put(row.evidence, "decided_by", choice.decided_by);
+  put(row.evidence, "lost_so_far_s", ahead.lost_s);
+  if (!priced.prices.empty()) {
+    put(row.evidence, "expected_loss_s", priced.lost_by_waiting_s);
+    if (priced.change != nullptr) {
+      put(row.evidence, "gain_s", priced.lost_by_waiting_s - priced.lost_by_change_s);
+    }
+    priced.prices[choice.act ? priced.best : 0].chosen = true;
+    put(row.evidence, "answers", std::move(priced.prices));
+  }
   if (!choice.act) {
     record(context, row, false);
     answer(context, ask, choice, solved, 0);
     return;
   }
   put(row.evidence, "verify", "pending");
-  const solver::Proposal& proposal = *solved.proposal;
+  const solver::Proposal& proposal = *priced.change;
   Trial trial;
   trial.decision = row.decision;
   trial.nodes = std::move(nodes);

@@ -37,6 +37,7 @@ std::string some_ranks(const std::vector<RankId>& ranks) {
 void JobLoop::on_step(LoopContext& context, const JobStep& step) {
   job_time_s_ = step.end_s;
   learn_healthy(context);
+  count_loss(step);
   if (trial_) {
     on_trial_step(context, step);
   }
@@ -56,16 +57,7 @@ void JobLoop::on_step(LoopContext& context, const JobStep& step) {
     context.out.event(job_->name, "recovery", "", verdict_);
   }
   if (const auto moved = watch_.take_moved(); !moved.empty()) {
-    const RankId rank = moved.front();
-    const std::string& node = job_->cluster.nodes[job_->cluster.node_of(rank).value()].name;
-    context.out.event(job_->name, "verdict", node,
-                      fmt::format("node {} now computes {:.2f} times as long as its equals", node,
-                                  watch_.slowdown(rank)),
-                      {{"node", node}, {"slowdown", watch_.slowdown(rank)}});
-    put(verdict_evidence_, "slowdown", watch_.slowdown(rank));
-    review_wanted_ = true;
-    last_hold_.clear();
-    refresh_prediction(context);
+    on_moved(context, moved);
   }
   if (watch_.verdict_due()) {
     on_verdict(context);
@@ -134,8 +126,15 @@ void JobLoop::on_verdict(LoopContext& context) {
 }
 
 void JobLoop::on_culprits(LoopContext& context, const Verdict& verdict) {
+  const double begin_s = verdict.since.begin_s;
+  if (healthy_step_s_ > 0 && slow_.empty()) {
+    const double slow_share = 1 - healthy_step_s_ / watch_.recent_step_s();
+    lost_s_ += std::max(0.0, slow_share) * (job_time_s_ - begin_s);
+    lost_until_s_ = job_time_s_;
+  }
   for (const Culprit& culprit : verdict.culprits) {
-    slow_since_s_.try_emplace(culprit.node, verdict.since.begin_s);
+    const Cause cause = culprit.host ? Cause::kHost : Cause::kDevice;
+    slow_.try_emplace(culprit.node, Slow{cause, begin_s, begin_s, 0, 0, 0});
     recovered_nodes_.erase(culprit.node);
   }
   refresh_prediction(context);
@@ -143,9 +142,41 @@ void JobLoop::on_culprits(LoopContext& context, const Verdict& verdict) {
   last_hold_.clear();
 }
 
+void JobLoop::on_moved(LoopContext& context, const std::vector<RankId>& ranks) {
+  std::map<std::string, double> nodes;
+  for (const RankId rank : ranks) {
+    const std::string& node = job_->cluster.nodes[job_->cluster.node_of(rank).value()].name;
+    nodes[node] = slowdown(node);
+  }
+  for (const auto& [node, now] : nodes) {
+    Slow& slow = slow_[node];
+    // Who wanders about must go farther to be followed.
+    const double band = context.config.dead_band_ratio * (1 + slow.moves);
+    const bool follow = slow.asked_at == 0 || std::abs(now / slow.asked_at - 1) >= band;
+    ++slow.moves;
+    slow.level_since_s = job_time_s_;
+    std::string sentence =
+        fmt::format("node {} now computes {:.2f} times as long as its equals", node, now);
+    if (!follow) {
+      sentence += fmt::format("; within {:.0f} % of the {:.2f} times that were planned with",
+                              100 * band, slow.asked_at);
+    }
+    context.out.event(job_->name, "verdict", node, sentence,
+                      {{"node", node}, {"slowdown", now}, {"dead_band_ratio", band}});
+    put(verdict_evidence_, "slowdown", now);
+    if (follow) {
+      lost_s_ = 0;  // What another level lost says nothing about this one.
+      review_wanted_ = true;
+      last_hold_.clear();
+    }
+  }
+  refresh_prediction(context);
+}
+
 void JobLoop::on_no_culprit(LoopContext& context, const Verdict& verdict) {
-  DecisionRow row = new_decision(std::string(to_string(verdict.cause)),
-                                 verdict.sentence + "; the plan stays", verdict_evidence(verdict));
+  DecisionRow row =
+      new_decision(std::string(to_string(verdict.cause)), verdict.sentence + "; the plan stays",
+                   no_culprit_evidence(context, verdict));
   record(context, row, false);
 }
 
@@ -158,7 +189,7 @@ void JobLoop::on_recovery(LoopContext& context, const std::vector<RankId>& ranks
     if (slowdown(node) > 1.0) {
       continue;  // Others of its devices are still slow.
     }
-    slow_since_s_.erase(node);
+    slow_.erase(node);
     recovered_nodes_.insert(node);
     verdict_ = fmt::format("node {} computes as fast as its equals again", node);
     context.out.event(job_->name, "recovery", node, verdict_, {{"node", node}});

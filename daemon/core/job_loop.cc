@@ -19,8 +19,7 @@ bool finite_and_positive(double value) { return std::isfinite(value) && value >=
 
 }  // namespace
 
-void put(std::vector<Evidence>& evidence, std::string key,
-         std::variant<double, std::int64_t, std::string> value) {
+void put(std::vector<Evidence>& evidence, std::string key, decltype(Evidence::value) value) {
   const auto found = std::find_if(evidence.begin(), evidence.end(),
                                   [&](const Evidence& entry) { return entry.key == key; });
   if (found != evidence.end()) {
@@ -98,7 +97,7 @@ void JobLoop::know_devices(LoopContext& context, const std::string& node,
     }
     watch_.forget(rank.rank);
     if (slowdown(node) == 1.0) {
-      slow_since_s_.erase(node);
+      slow_.erase(node);
     }
     context.out.event(
         job_->name, "device_changed", node,

@@ -85,6 +85,20 @@ class JobLoop {
   [[nodiscard]] double slowdown(const std::string& node) const;
 
  private:
+  /// A node with slow devices.
+  struct Slow {
+    Cause cause = Cause::kDevice;
+    double since_s = 0;        ///< job time
+    double level_since_s = 0;  ///< since its slowdown is what it is now
+    std::uint32_t moves = 0;   ///< of that level, in this episode
+    double asked_at = 0;       ///< slowdown when a plan was last asked for; 0 = never
+    double planned_at = 0;     ///< slowdown that the running plan was made for; 0 = it was not
+  };
+  /// How long the present condition should still last, and why so long.
+  struct Rest {
+    double seconds = 0;
+    std::string basis;
+  };
   /// A replan on its way through the solver.
   struct Ask {
     Trigger trigger = Trigger::kCulprit;
@@ -93,6 +107,7 @@ class JobLoop {
     std::string who;
     bool dry_run = false;
     std::string drained;
+    Rest rest = {};
   };
   /// A new plan on trial.
   struct Trial {
@@ -126,6 +141,7 @@ class JobLoop {
   void learn_healthy(LoopContext& context);
   void on_verdict(LoopContext& context);
   void on_culprits(LoopContext& context, const Verdict& verdict);
+  void on_moved(LoopContext& context, const std::vector<RankId>& ranks);
   void on_no_culprit(LoopContext& context, const Verdict& verdict);
   void on_recovery(LoopContext& context, const std::vector<RankId>& ranks);
   void on_trial_step(LoopContext& context, const JobStep& step);
@@ -142,8 +158,8 @@ class JobLoop {
   [[nodiscard]] double cooldown_left_s(const LoopContext& context,
                                        const std::set<std::string>& nodes) const;
   [[nodiscard]] Circumstances circumstances(const LoopContext& context, const Ask& ask,
-                                            const Result<solver::Proposal>& proposal) const;
-  [[nodiscard]] std::vector<Evidence> proposal_evidence(const LoopContext& context, const Ask& ask,
+                                            const solver::Proposal* change) const;
+  [[nodiscard]] std::vector<Evidence> proposal_evidence(const Ask& ask,
                                                         const ReplanSolved& solved) const;
   void decide(LoopContext& context, const Ask& ask, const ReplanSolved& solved);
   void answer(LoopContext& context, const Ask& ask, const Choice& choice,
@@ -151,6 +167,14 @@ class JobLoop {
   DecisionRow new_decision(std::string code, std::string sentence, std::vector<Evidence> evidence);
   void record(LoopContext& context, const DecisionRow& row, bool stored_elsewhere);
   void amend(LoopContext& context, std::uint64_t decision, const std::vector<Evidence>& evidence);
+
+  // job_outlook.cc
+  void count_loss(const JobStep& step);
+  [[nodiscard]] Rest rest_of(const LoopContext& context, const Slow& slow) const;
+  [[nodiscard]] Rest expected_rest(const LoopContext& context) const;
+  [[nodiscard]] Outlook outlook(const Ask& ask, const ReplanSolved& solved) const;
+  [[nodiscard]] std::vector<Evidence> no_culprit_evidence(const LoopContext& context,
+                                                          const Verdict& verdict) const;
 
   // job_switch.cc
   [[nodiscard]] SwitchMachine::Env env(LoopContext& context) const;
@@ -197,8 +221,11 @@ class JobLoop {
 
   std::string verdict_ = "no verdict yet";
   std::vector<Evidence> verdict_evidence_;
-  std::map<std::string, double> slow_since_s_;  ///< culprit node -> job time
-  std::set<std::string> recovered_nodes_;       ///< since the last switch
+  std::map<std::string, Slow> slow_;
+  std::set<std::string> recovered_nodes_;  ///< since the last switch
+  /// Job time lost to slow or recovered nodes, since the running plan or their level began.
+  double lost_s_ = 0;
+  double lost_until_s_ = 0;  ///< job time of the last step that counted
 
   bool review_wanted_ = false;
   double review_at_s_ = 0;  ///< job time; 0 = nothing to come back to
@@ -220,7 +247,6 @@ class JobLoop {
 [[nodiscard]] std::set<std::string> nodes_of(const solver::Job& job, const solver::Plan& plan);
 
 /// Puts or replaces one piece of evidence.
-void put(std::vector<Evidence>& evidence, std::string key,
-         std::variant<double, std::int64_t, std::string> value);
+void put(std::vector<Evidence>& evidence, std::string key, decltype(Evidence::value) value);
 
 }  // namespace tapas::daemon

@@ -156,6 +156,10 @@ void JobLoop::on_commit_decided(LoopContext& context) {
   }
   recovered_nodes_.clear();
   last_hold_.clear();
+  lost_s_ = 0;
+  for (auto& [node, slow] : slow_) {
+    slow.planned_at = slowdown(node);
+  }
   refresh_prediction(context);
   context.out.event(job_->name, "plan_active", "",
                     fmt::format("plan {} of job {} is active ({})", active_->epoch, job_->name,

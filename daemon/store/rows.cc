@@ -49,6 +49,25 @@ SwitchState switch_state(std::string_view text) {
   return SwitchState::kRunning;
 }
 
+template <typename T>
+json::Value as_json(const T& value) {
+  return value;
+}
+json::Value as_json(const std::vector<AnswerPrice>& answers) {
+  json::Value out = json::Value::array();
+  for (const AnswerPrice& answer : answers) {
+    json::Value& entry = out.emplace_back(json::Value{{"answer", answer.answer},
+                                                      {"step_s", answer.step_s},
+                                                      {"cost_s", answer.cost_s},
+                                                      {"loss_s", answer.loss_s},
+                                                      {"chosen", answer.chosen}});
+    if (!answer.note.empty()) {
+      entry["note"] = answer.note;
+    }
+  }
+  return out;
+}
+
 class Writer {
  public:
   Writer(Database& database, const JobMap& jobs) : database_(database), jobs_(jobs) {}
@@ -189,7 +208,7 @@ Result<RestoredJob> restore_job(Database& database, const solver::Job& job) {
 std::string evidence_text(const std::vector<Evidence>& evidence) {
   json::Value object = json::Value::object();
   for (const Evidence& item : evidence) {
-    std::visit([&](const auto& value) { object[item.key] = value; }, item.value);
+    std::visit([&](const auto& value) { object[item.key] = as_json(value); }, item.value);
   }
   return json::dump(object);
 }

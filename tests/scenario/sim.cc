@@ -1,5 +1,6 @@
 #include "tests/scenario/sim.h"
 
+#include "daemon/core/answers.h"
 #include "solver/check/check_plan.h"
 #include "solver/check/check_switch.h"
 #include "solver/cost/predict.h"
@@ -208,8 +209,12 @@ void Sim::solve(const RequestReplan& request) {
   // By evaluations, as the outcome must not depend on a clock; few, as there are many seeds.
   solver::ReplanLimits limits;
   limits.evaluations = 500;
-  tell_core(ReplanSolved{job_->name, request.request,
-                         solver::micro_replan(*job_, request.problem, limits), 0.01});
+  ReplanSolved answer{job_->name, request.request,
+                      solver::micro_replan(*job_, request.problem, limits), 0.01};
+  if (answer.proposal) {
+    answer.lesser = lesser_answers(*job_, request.problem, *answer.proposal, limits);
+  }
+  tell_core(answer);
 }
 
 void Sim::write(StoreWrite write) {

@@ -48,6 +48,42 @@ TEST(DecisionText, ShowsLevelsAgainstTheBoundAndTheLoopsTimes) {
             "numbers     ranks_compared 128\n");
 }
 
+TEST(DecisionText, ShowsThePricesOfTheAnswersThatLost) {
+  const std::string text =
+      decision_text({{"decision", 4},
+                     {"reason_code", "micro_replan"},
+                     {"evidence",
+                      {{"answers",
+                        {{{"answer", "wait"}, {"step_s", 25.0}, {"cost_s", 0.0}, {"loss_s", 192.0}},
+                         {{"answer", "layers"},
+                          {"step_s", 20.5},
+                          {"cost_s", 2.2},
+                          {"loss_s", 104.3},
+                          {"chosen", true}},
+                         {{"answer", "full_replan"},
+                          {"step_s", 17.0},
+                          {"cost_s", 2.2},
+                          {"loss_s", 2.2},
+                          {"note", "at least"}}}},
+                       {"expected_episode_s", 600.0},
+                       {"expected_because", "what causes like host last in the mean"},
+                       {"expected_loss_s", 192.0},
+                       {"lost_so_far_s", 40.0},
+                       {"decided_by", "min_gain_ratio 0.02"}}}});
+  EXPECT_NE(text.find("\n"
+                      "ANSWER          STEP    COST        LOST\n"
+                      "wait         25.00 s     0 s  3 min 12 s\n"
+                      "layers       20.50 s  2.20 s  1 min 44 s  taken\n"
+                      "full_replan  17.00 s  2.20 s      2.20 s  at least\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("outlook     10 min 00 s more, what causes like host last in the mean, "
+                      "3 min 12 s lost by waiting, 40.00 s lost so far\n"
+                      "decided by  min_gain_ratio 0.02\n"),
+            std::string::npos)
+      << text;
+}
+
 TEST(DecisionText, SaysWhatASwitchWouldHaveMoved) {
   const std::string text = decision_text(
       {{"decision", 3},
