@@ -17,6 +17,7 @@ add_library(
   cost/switch_cost.cc
   replan/full_replan.cc
   replan/micro_replan.cc
+  replan/columns.cc
   replan/exact_split.cc
   replan/layout.cc
   replan/local_search.cc

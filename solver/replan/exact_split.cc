@@ -55,7 +55,7 @@ StageTime ExactSplit::time_of(std::uint32_t stage, LayerRange range) {
   for (const std::uint32_t r : rows_[stage]) {
     const std::uint32_t unit = layout_->unit(r, stage);
     const StageTime time = problem_.stage_time(unit, r, stage, layout_->microbatches(r), range);
-    if (!time.fits || !problem_.fits_switch(unit, r, time.width, range)) {
+    if (!time.fits) {
       return {};
     }
     if (!slowest.fits || time.total_s() > slowest.total_s()) {

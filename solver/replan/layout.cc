@@ -3,6 +3,7 @@
 #include "base/check.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -12,6 +13,9 @@ namespace {
 constexpr double kGain = 1e-9;
 // A ring counts a little by its mean hop, so that one of several slow ones may go first.
 constexpr double kOfMean = 0.1;
+// Weight of the smooth worth in the guide: enough to tell layouts apart that take equally long.
+// With more it prefers few rows near the longest to a shorter step.
+constexpr double kSmooth = 0.03;
 // What the guide promises below this is not worth moving anything.
 constexpr double kWorthwhile = 1e-6;
 // Of a horizon that a switch would eat up.
@@ -42,6 +46,18 @@ double period_of(const Pipeline& p) {
     }
   }
   return period;
+}
+
+std::size_t hash_of(const Pipeline& p, std::uint32_t microbatches) {
+  std::uint64_t hash = microbatches;
+  for (const std::vector<double>* times :
+       {&p.forward_s, &p.backward_s, &p.forward_delay_s, &p.backward_delay_s}) {
+    for (const double time : *times) {
+      hash = (hash ^ std::bit_cast<std::uint64_t>(time)) * 0x9E3779B97F4A7C15U;
+      hash ^= hash >> 32U;
+    }
+  }
+  return hash;
 }
 
 /// Says once what most replicas have: what all have becomes common, what is common is left out.
@@ -268,8 +284,7 @@ void Layout::time_row(std::uint32_t replica) {
   for (std::uint32_t s = 0; s < stages; ++s) {
     const StageTime time = problem_.stage_time(row.unit[s], replica, s, row.microbatches,
                                                {row.cut[s], row.cut[s + 1]});
-    if (!time.fits ||
-        !problem_.fits_switch(row.unit[s], replica, time.width, {row.cut[s], row.cut[s + 1]})) {
+    if (!time.fits) {
       row.fits = false;
       return;
     }
@@ -298,15 +313,16 @@ void Layout::time_row(std::uint32_t replica) {
       pipeline_.backward_s[s] += busy;
     }
   }
-  if (row.microbatches != last_.microbatches || pipeline_ != last_.pipeline) {
-    last_.pipeline = pipeline_;
-    last_.microbatches = row.microbatches;
+  Timed& timed = timed_[hash_of(pipeline_, row.microbatches) % timed_.size()];
+  if (row.microbatches != timed.microbatches || pipeline_ != timed.pipeline) {
+    timed.pipeline = pipeline_;
+    timed.microbatches = row.microbatches;
     const std::span<const double> ends = clock_.ends_s(pipeline_, row.microbatches);
-    last_.ends.assign(ends.begin(), ends.end());
-    last_.period = period_of(pipeline_);
+    timed.ends.assign(ends.begin(), ends.end());
+    timed.period = period_of(pipeline_);
   }
-  row.end = last_.ends;
-  row.period = last_.period;
+  row.end = timed.ends;
+  row.period = timed.period;
   find_arrivals(replica);
 }
 
@@ -577,8 +593,9 @@ Worth Layout::worth() {
   }
   const double paid = pause_s_ + std::max(transfer, allowance_ * one_stage_s_);
   const double factor = charge(paid);
-  worth.guide_s =
-      std::pow(norm, 1.0 / 16) * scale_s_ * (factor < kForever ? factor : kHopeless * (1 + paid));
+  const double smooth_s = std::pow(norm, 1.0 / 16) * scale_s_;
+  worth.guide_s = worth.step_s * std::pow(smooth_s / worth.step_s, kSmooth) *
+                  (factor < kForever ? factor : kHopeless * (1 + paid));
   return worth;
 }
 

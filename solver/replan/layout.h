@@ -4,6 +4,7 @@
 #include "solver/cost/pipeline.h"
 #include "solver/replan/problem.h"
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -200,14 +201,14 @@ class Layout {
 
   Pipeline pipeline_;
   PipelineClock clock_;
-  /// What was timed last: many replicas are alike.
+  /// What was timed lately: many replicas are alike.
   struct Timed {
     Pipeline pipeline;
     std::uint32_t microbatches = 0;
     std::vector<double> ends;
     double period = 0;
   };
-  Timed last_;
+  std::array<Timed, 64> timed_;
   std::vector<double> out_;  ///< [node]
   std::vector<double> in_;
   std::vector<double> gives_;  ///< [unit]: per device, inside its node

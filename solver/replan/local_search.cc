@@ -15,10 +15,6 @@ namespace {
 // Timed replicas that pairs may take, or 3 for each where that is more.
 constexpr std::uint64_t kPairs = 100;
 constexpr std::uint64_t kBranches = 20000;
-// Levels to which stages are held down: this far apart, each third first.
-constexpr double kLevel = 0.9;
-constexpr std::size_t kStride = 3;
-constexpr double kRounding = 1e-9;
 // Spares that leave more than this share of the time may not be needed.
 constexpr double kDispensable = 0.9;
 
@@ -339,74 +335,6 @@ void LocalSearch::rows() {
   }
 }
 
-/// Takes layers off the stages whose gradients come last, in all replicas, as the gradients of all
-/// go over one ring: as many as is best, as the first few may only make the pipelines longer.
-bool LocalSearch::lighten(std::uint32_t replica) {
-  if (problem_.replicas() == 1) {
-    return false;
-  }
-  const std::uint32_t stages = problem_.stages();
-  // How much longer than the pipeline the row takes for a stage of so many layers.
-  const auto rest_s = [&](std::uint32_t s, std::uint32_t layers) {
-    const StageTime& time = layout_.time(replica, s);
-    const std::uint32_t shard = problem_.unit(layout_.unit(replica, s)).widths[time.width].shard;
-    const StepTail& tail = layout_.tail(s, shard);
-    const auto cuts = layout_.cuts(replica);
-    const double params = time.params * layers / (cuts[s + 1] - cuts[s]);
-    return tail.sync_s(params) + tail.update_s(params) + layout_.end_s(replica, s) -
-           layout_.end_s(replica, 0);
-  };
-  std::vector<double> levels;
-  for (std::uint32_t s = 0; s < stages; ++s) {
-    const auto cuts = layout_.cuts(replica);
-    for (std::uint32_t n = 1; n <= cuts[s + 1] - cuts[s]; ++n) {
-      levels.push_back(rest_s(s, n));
-    }
-  }
-  std::sort(levels.begin(), levels.end(), std::greater<>());
-  levels.erase(
-      std::unique(levels.begin(), levels.end(), [](double a, double b) { return b > a * kLevel; }),
-      levels.end());
-  Worth least = now_;
-  std::vector<StageLimit> best;
-  const auto try_level = [&](std::size_t k) {
-    std::vector<StageLimit> limits;
-    for (std::uint32_t s = 0; s < stages; ++s) {
-      std::uint32_t most = 1;
-      while (most < problem_.layers() && rest_s(s, most + 1) <= levels[k] * (1 + kRounding)) {
-        ++most;
-      }
-      limits.push_back({s, most});
-    }
-    split_all(limits);
-    const Worth worth = layout_.estimate();
-    const bool gains = improves(worth, least);
-    if (gains) {
-      least = worth;
-      best = std::move(limits);
-    }
-    layout_.undo();
-    return gains;
-  };
-  std::size_t found = 0;
-  for (std::size_t k = kStride, fruitless = 0; k < levels.size() && fruitless < 2 && !spent();
-       k += kStride) {
-    fruitless = try_level(k) ? 0 : fruitless + 1;
-    found = fruitless == 0 ? k : found;
-  }
-  for (std::size_t k = found + 1; k < std::min(found + kStride, levels.size()) && !spent(); ++k) {
-    try_level(k);
-  }
-  for (std::size_t k = found; k-- > 1 && found - k < kStride && !spent();) {
-    try_level(k);
-  }
-  if (best.empty()) {
-    return false;
-  }
-  split_all(best);
-  return keep_if_better(layout_.estimate());
-}
-
 /// The best split of the row that the step waits for.
 bool LocalSearch::split_exactly(std::uint64_t branches) {
   const std::uint32_t row = layout_.slowest();
@@ -454,36 +382,12 @@ bool LocalSearch::move_layers(std::uint32_t replica) {
   return keep_if_better(layout_.estimate());
 }
 
-bool LocalSearch::shift_boundaries() {
-  bool improved = false;
-  const std::uint32_t rows = problem_.tied() ? 1 : problem_.replicas();
-  for (std::uint32_t k = 1; k < problem_.stages(); ++k) {
-    for (const bool up : {false, true}) {
-      if (spent()) {
-        return improved;
-      }
-      for (std::uint32_t r = 0; r < rows; ++r) {
-        std::vector<std::uint32_t> cuts(layout_.cuts(r).begin(), layout_.cuts(r).end());
-        cuts[k] += up ? 1U : ~0U;
-        if (cuts[k] > cuts[k - 1] && cuts[k] < cuts[k + 1]) {
-          set_cuts(r, cuts);
-        }
-      }
-      improved = (layout_.changed() && keep_if_better(layout_.estimate())) || improved;
-    }
-  }
-  return improved;
-}
-
 void LocalSearch::nodes() {
   for (Worth before; better(best_.worth, before) && !spent();) {
     before = best_.worth;
     descend({mechanisms_.depth, 16, Look::kMoved, 12});
     if (mechanisms_.exact_split) {
       split_exactly(kBranches);
-    }
-    if (problem_.replicas() > 1) {
-      shift_boundaries();
     }
     if (!better(best_.worth, before)) {
       descend({mechanisms_.depth, 16, Look::kAll, 12});

@@ -118,15 +118,32 @@ class LocalSearch {
     bool layers = true;       ///< where no chain helps, layers of the slowest row move
   };
   bool chain(const Block& hand, const Effort& effort);
-  /// Each boundary, in all replicas together, a layer up or down.
-  bool shift_boundaries();
   /// The one layer of a replica that gains most in another of its stages.
   bool move_layers(std::uint32_t replica);
   bool split_exactly(std::uint64_t branches);
   bool lighten(std::uint32_t replica);
-  /// Two units of a row change places, and in all rows their stages the numbers of layers.
-  Worth swap_columns(std::uint32_t row, std::uint32_t from, std::uint32_t to);
-  /// Bad NICs with the light stages that they need to other stages of their rows.
+  /// Two units of a row change places, and layers follow.
+  struct Shift {
+    enum class Layers : std::uint8_t {
+      kRow,      ///< the row is cut anew
+      kSwapped,  ///< in all rows the two stages swap their numbers of layers
+      kHeld,     ///< all rows are cut anew, with the new stage held down
+    };
+    std::uint32_t row = 0;
+    std::uint32_t from = 0;
+    std::uint32_t to = 0;
+    Layers layers = Layers::kRow;
+    std::uint32_t most = 0;  ///< layers of the held stage; 0 = not known yet
+  };
+  /// In all replicas, or only in the row where that shows well enough what it is worth.
+  Worth try_shift(Shift& shift, bool everywhere);
+  /// How much longer than its pipeline a row takes for the gradients and the update of a stage with
+  /// so many layers.
+  [[nodiscard]] double rest_s(std::uint32_t replica, std::uint32_t stage,
+                              std::uint32_t layers) const;
+  /// In use now, but not in the current plan.
+  [[nodiscard]] bool was_idle(std::uint32_t unit) const;
+  /// Slow units of the slowest row, bad NICs and spares to other stages of their rows.
   bool carry();
   bool descend(const Effort& effort);
   /// Moves the unit of a stage to another stage of its row and those between up. False: a pin or

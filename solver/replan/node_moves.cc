@@ -386,47 +386,6 @@ bool LocalSearch::chain(const Block& hand, const Effort& effort) {
   return keep_if_better(layout_.estimate());
 }
 
-Worth LocalSearch::swap_columns(std::uint32_t row, std::uint32_t from, std::uint32_t to) {
-  exchange({layout_.unit(row, from)}, {layout_.unit(row, to)});
-  const std::uint32_t a = std::min(from, to);
-  const std::uint32_t b = std::max(from, to);
-  for (std::uint32_t r = 0; r < (problem_.tied() ? 1 : problem_.replicas()); ++r) {
-    std::vector<std::uint32_t> cuts(layout_.cuts(r).begin(), layout_.cuts(r).end());
-    const std::uint32_t longer = cuts[b + 1] - cuts[b] - (cuts[a + 1] - cuts[a]);
-    for (std::uint32_t s = a + 1; s <= b; ++s) {
-      cuts[s] += longer;
-    }
-    set_cuts(r, cuts);
-  }
-  return layout_.estimate();
-}
-
-bool LocalSearch::carry() {
-  const std::uint32_t stages = problem_.stages();
-  bool improved = false;
-  for (const std::uint32_t place : focus(16, Look::kMeasured)) {
-    const std::uint32_t row = place / stages;
-    const std::uint32_t from = place % stages;
-    if (nic_slowdown(problem_.unit(layout_.unit(row, from))) <= kSlow) {
-      continue;
-    }
-    Worth least = now_;
-    std::uint32_t best = from;
-    for (std::uint32_t to = 0; to < stages && !spent(); ++to) {
-      if (to != from && may_exchange({layout_.unit(row, from)}, {layout_.unit(row, to)})) {
-        const Worth worth = swap_columns(row, from, to);
-        if (improves(worth, least)) {
-          least = worth;
-          best = to;
-        }
-        layout_.undo();
-      }
-    }
-    improved = (best != from && keep_if_better(swap_columns(row, from, best))) || improved;
-  }
-  return improved;
-}
-
 bool LocalSearch::descend(const Effort& effort) {
   bool improved = false;
   for (bool changed = true; changed && !spent();) {

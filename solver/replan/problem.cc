@@ -202,6 +202,10 @@ void Problem::add_units(const std::vector<bool>& pinned) {
       const LayerRange home = home_[unit.home];
       home_bytes_.push_back((shard.params_before[home.last] - shard.params_before[home.first]) *
                             shard.rule.state_bytes_per_param);
+      for (Unit::Width& option : unit.widths) {
+        option.arriving_params = (shards_[option.shard].rule.capacity_bytes - home_bytes_.back()) /
+                                 (job_.bytes_per_param + optimizer_bytes_);
+      }
       home_unit_.push_back(static_cast<std::uint32_t>(units_.size()));
       add(std::move(unit));
     }
@@ -367,10 +371,8 @@ StageTime Problem::stage_time(std::uint32_t unit, std::uint32_t replica, std::ui
       time.forward_s = known.forward_s * option.slowdown + known.forward_comm_s * collectives;
       time.backward_s = known.backward_s * option.slowdown + known.backward_comm_s * collectives;
     }
-    if (what.widths.size() > 1 && !fits_switch(unit, replica, w, range)) {
-      continue;
-    }
-    if (time.fits && (!best.fits || time.total_s() < best.total_s())) {
+    if (time.fits && (!best.fits || time.total_s() < best.total_s()) &&
+        fits_switch(unit, replica, w, range)) {
       best = time;
     }
   }
@@ -456,6 +458,11 @@ bool Problem::fits_switch(std::uint32_t unit, std::uint32_t replica, std::uint32
   const bool own = what.home / stages_ == replica;
   const LayerRange home = home_[what.home];
   const Unit::Width& option = what.widths[width];
+  if (shards_[option.shard].params_before[range.last] -
+          shards_[option.shard].params_before[range.first] <=
+      option.arriving_params) {
+    return true;
+  }
   if (own && option.at_home && range.first >= home.first && range.last <= home.last) {
     return true;
   }

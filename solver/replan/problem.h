@@ -30,6 +30,8 @@ struct Unit {
     double send_bytes_per_s = 0;  ///< of one device, out of the node
     double receive_bytes_per_s = 0;
     bool at_home = false;  ///< exactly what a stage runs on now
+    /// Of a device: so many fit beside what it holds during a switch, whatever they are.
+    double arriving_params = 0;
   };
   std::vector<Width> widths;
   std::uint32_t node = 0;
@@ -44,7 +46,7 @@ struct StageTime {
   double backward_s = 0;
   double params = 0;        ///< of one device
   std::uint32_t width = 0;  ///< index into Unit::widths
-  bool fits = false;
+  bool fits = false;        ///< also with what it holds now, during the switch
 
   [[nodiscard]] double total_s() const { return forward_s + backward_s; }
 };
@@ -129,10 +131,6 @@ class Problem {
   }
   /// The unit that stands at a place of the current plan.
   [[nodiscard]] std::uint32_t home_unit(std::uint32_t place) const { return home_unit_[place]; }
-  /// Whether the unit's memory holds what it has and what arrives during the switch.
-  [[nodiscard]] bool fits_switch(std::uint32_t unit, std::uint32_t replica, std::uint32_t width,
-                                 LayerRange range) const;
-
   /// Fast rates of a node for transfers of a switch.
   struct NodeRates {
     double send_bytes_per_s = 0;
@@ -164,6 +162,9 @@ class Problem {
                                const std::vector<std::uint16_t>& now);
   [[nodiscard]] std::uint32_t shard_of(std::uint32_t node_type, std::uint16_t width);
   [[nodiscard]] const FabricTier& tier(std::uint32_t a, std::uint32_t b) const;
+  /// Whether the unit's memory holds what it has and what arrives during the switch.
+  [[nodiscard]] bool fits_switch(std::uint32_t unit, std::uint32_t replica, std::uint32_t width,
+                                 LayerRange range) const;
   [[nodiscard]] bool fits_plainly(std::uint32_t shard, std::uint32_t held, LayerRange range);
   [[nodiscard]] const Fit& fit(std::uint32_t unit, std::uint32_t width, std::uint32_t replica,
                                std::uint32_t held, LayerRange range);

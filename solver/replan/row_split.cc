@@ -55,7 +55,7 @@ RowSplit::Stage RowSplit::stage(std::uint32_t stage, LayerRange range) {
   for (const Holder& holder : holders_[stage]) {
     const StageTime time =
         problem_.stage_time(holder.unit, holder.replica, stage, holder.microbatches, range);
-    if (!time.fits || !problem_.fits_switch(holder.unit, holder.replica, time.width, range)) {
+    if (!time.fits) {
       return {.microbatches = holder.microbatches, .unfit = layers};
     }
     if (holder.microbatches * time.total_s() >= worst.microbatches * worst.total_s()) {
