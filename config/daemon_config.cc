@@ -87,6 +87,9 @@ const std::initializer_list<Option> kOptions = {
      Number{&CoreConfig::dead_band_ratio, 0, 10}},
     {"cooldown_s", "job time between two automatic switches of a job",
      Number{&CoreConfig::cooldown_s, 0, 1e7}},
+    {"flap_quarantine_s",
+     "job time before work moves back to a node slow twice in a row; grows fourfold each time more",
+     Number{&CoreConfig::flap_quarantine_s, 0, 1e7}},
     {"replans_per_hour", "automatic switches per job and hour of job time",
      Count{&CoreConfig::replans_per_hour, 0, 3600}},
     {"event_rows", "journal lines kept; the oldest go first",
@@ -172,7 +175,54 @@ struct Describe {
   }
 };
 
+/// "old -> new"; empty when they are the same.
+template <typename T>
+std::string step(const T& before, const T& after) {
+  return before == after ? std::string() : fmt::format("{} -> {}", before, after);
+}
+
+/// Of an option of the core, or of one that only a restart takes over.
+struct Changed {
+  const DaemonConfig& before;
+  const DaemonConfig& after;
+  bool of_core;
+  std::string operator()(const Text& text) const {
+    return of_core ? "" : step(before.*text.field, after.*text.field);
+  }
+  std::string operator()(const Paths& paths) const {
+    return of_core || before.*paths.field == after.*paths.field ? "" : "changed";
+  }
+  std::string operator()(const Number& number) const { return core(number.field); }
+  std::string operator()(const Count& count) const { return core(count.field); }
+  std::string operator()(const Flag& flag) const { return core(flag.field); }
+  std::string operator()(const Rows& rows) const {
+    return of_core ? "" : step(before.*rows.field, after.*rows.field);
+  }
+  template <typename T>
+  std::string core(T CoreConfig::*field) const {
+    return of_core ? step(before.core.*field, after.core.*field) : "";
+  }
+};
+
+std::vector<std::string> changes(const Changed& changed) {
+  std::vector<std::string> out;
+  for (const Option& option : kOptions) {
+    if (const std::string values = std::visit(changed, option.kind); !values.empty()) {
+      out.push_back(fmt::format("{} {}", option.key, values));
+    }
+  }
+  return out;
+}
+
 }  // namespace
+
+std::vector<std::string> core_changes(const DaemonConfig& before, const DaemonConfig& after) {
+  return changes({before, after, true});
+}
+
+std::vector<std::string> other_changes(const DaemonConfig& before, const DaemonConfig& after) {
+  return changes({before, after, false});
+}
 
 Result<DaemonConfig> load_daemon_config(const std::string& path) {
   const auto value = json::parse_file(path, {.max_bytes = 1U << 20U, .comments = true});

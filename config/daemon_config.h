@@ -28,6 +28,14 @@ struct DaemonConfig {
 /// Errors name the file and the key, and for an unknown key the nearest known one.
 [[nodiscard]] Result<DaemonConfig> load_daemon_config(const std::string& path);
 
+/// What a reload takes over: the core's options. Named with old and new values,
+/// "cooldown_s 30 -> 60"; empty when none differs.
+[[nodiscard]] std::vector<std::string> core_changes(const DaemonConfig& before,
+                                                    const DaemonConfig& after);
+/// Options that differ and need a restart.
+[[nodiscard]] std::vector<std::string> other_changes(const DaemonConfig& before,
+                                                     const DaemonConfig& after);
+
 /// Every option with its default, bounds and meaning, as `tapasd --help` prints it.
 [[nodiscard]] std::string describe_daemon_options();
 

@@ -14,7 +14,8 @@ struct Agent {
   std::string node;
   bool connected = false;
   bool drained = false;
-  std::string drain_reason;
+  bool pinned = false;
+  std::string reason;  ///< of drain or pin; a node has one of them
   double silent_s = 0;
   double slowdown = 1;
   std::uint64_t records = 0;
@@ -24,7 +25,8 @@ struct Agent {
       : node(printable(text_at(value, "node", "?"))),
         connected(flag_at(value, "connected")),
         drained(flag_at(value, "drained")),
-        drain_reason(printable(text_at(value, "drain_reason"))),
+        pinned(flag_at(value, "pinned")),
+        reason(printable(text_at(value, drained ? "drain_reason" : "pin_reason"))),
         silent_s(number_at(value, "silent_s")),
         slowdown(number_at(value, "slowdown")),
         records(count_at(value, "records")),
@@ -33,13 +35,13 @@ struct Agent {
   [[nodiscard]] bool slow() const { return slowdown >= kSlowNode; }
   /// Larger is more urgent; 0 needs no attention.
   [[nodiscard]] double urgency() const {
-    return (connected ? 0 : 1000) + (slow() ? 100 * slowdown : 0) + (drained ? 1 : 0);
+    return (connected ? 0 : 1000) + (slow() ? 100 * slowdown : 0) + (drained || pinned ? 1 : 0);
   }
   /// The daemon has no silence to report of an agent that it never heard.
   [[nodiscard]] bool never_heard() const { return !connected && silent_s == 0; }
   [[nodiscard]] std::string state() const {
     std::string text = connected ? "connected" : never_heard() ? "not seen yet" : "lost";
-    text += drained ? ", drained" : "";
+    text += drained ? ", drained" : pinned ? ", pinned" : "";
     return text;
   }
 };
@@ -58,7 +60,7 @@ std::string agent_table(const json::Value& agents) {
     const Agent agent(value);
     table.add_row({agent.node, agent.state(), fmt::format("{:.2f}", agent.slowdown),
                    fmt::to_string(agent.records), fmt::to_string(agent.dropped),
-                   agent.never_heard() ? "-" : format_seconds(agent.silent_s), agent.drain_reason});
+                   agent.never_heard() ? "-" : format_seconds(agent.silent_s), agent.reason});
   }
   return table.empty() ? "no agent has connected yet\n" : table.text();
 }
@@ -94,8 +96,8 @@ std::string agent_digest(const json::Value& agents, std::size_t max_named) {
     if (agent.slow()) {
       out += fmt::format(", slowdown {:.2f}", agent.slowdown);
     }
-    if (!agent.drain_reason.empty()) {
-      out += fmt::format(" ({})", agent.drain_reason);
+    if (!agent.reason.empty()) {
+      out += fmt::format(" ({})", agent.reason);
     }
     out += "\n";
   }

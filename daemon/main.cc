@@ -34,6 +34,7 @@ constexpr std::chrono::milliseconds kTick{100};
 constexpr unsigned kTicksPerStatus = 10;
 
 struct Inputs {
+  std::string path;  ///< of the configuration
   DaemonConfig config;
   std::string secret_key;
   AllowList agents;
@@ -43,6 +44,7 @@ struct Inputs {
 /// Everything that can be wrong before anything is touched: what --check-config checks.
 Result<Inputs> read_inputs(const std::string& path) {
   Inputs in;
+  in.path = path;
   auto config = load_daemon_config(path);
   if (!config) {
     return tl::unexpected(config.error());
@@ -111,10 +113,27 @@ class SignalsBlocked {
   sigset_t before_ = {};
 };
 
+/// Reads the configuration again. The core's options take effect, others are named; a file with a
+/// mistake changes nothing.
+void reload_config(const std::string& path, DaemonConfig& running,
+                   const std::function<void(const Event&)>& feed) {
+  auto fresh = load_daemon_config(path);
+  if (!fresh) {
+    log::error("main", "the old configuration stays: " + fresh.error().message);
+    return;
+  }
+  if (const auto others = other_changes(running, *fresh); !others.empty()) {
+    log::warning("main", fmt::format("needs a restart of tapasd: {}", fmt::join(others, ", ")));
+  }
+  const auto changes = core_changes(running, *fresh);
+  running.core = fresh->core;
+  feed(Reconfigured{running.core, fmt::format("{}", fmt::join(changes, ", "))});
+}
+
 /// The wiring. Threads: core (this one, the io_context), net, store, solver. They share nothing but
 /// the queues inside Net, Store and SolverThread and the io_context's own.
 Result<void> serve(Inputs in) {
-  const DaemonConfig& config = in.config;
+  DaemonConfig& config = in.config;
   const std::size_t node_keys = in.agents.size();
 
   // Claims state_dir, so that nobody else serves it; everything below relies on that.
@@ -211,13 +230,12 @@ Result<void> serve(Inputs in) {
     }
     Supervision::reloading();
     if (auto agents = AllowList::load(config.agent_keys)) {
-      log::info("main", fmt::format("agent keys read again: {} nodes may connect; all else needs a "
-                                    "restart",
-                                    agents->size()));
+      log::info("main", fmt::format("agent keys read again: {} nodes may connect", agents->size()));
       (*net)->set_agents(*std::move(agents));
     } else {
       log::error("main", "the old agent keys stay: " + agents.error().message);
     }
+    reload_config(in.path, config, feed);
     Supervision::ready();
     reload_signals.async_wait(reload);
   };

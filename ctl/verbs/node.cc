@@ -57,43 +57,57 @@ Result<Exit> change_node(const Context& context, const std::string& node, std::s
   return Exit::kOk;
 }
 
+/// A verb about one node; with an example of a reason where it needs one.
+struct Change {
+  const char* name;
+  const char* help;
+  std::string_view example;
+};
+
+void add_change(CLI::App& parent, Context& context, const Change& change) {
+  CLI::App* verb = parent.add_subcommand(change.name, change.help);
+  auto node = std::make_shared<std::string>();
+  auto reason = std::make_shared<std::string>();
+  verb->add_option("NODE", *node, "Name as in `tapasctl node list`")->required();
+  std::string example = fmt::format("Example:\n  tapasctl node {} a800-037", change.name);
+  if (!change.example.empty()) {
+    verb->add_option("--reason", *reason, "Why; goes into the journal")->required();
+    example += fmt::format(" --reason \"{}\"", change.example);
+  }
+  verb->footer(example);
+  add_socket_option(*verb, context);
+  verb->callback(
+      [&context, node, reason, name = change.name, with_reason = !change.example.empty()] {
+        context.run = [&context, node, reason, name, with_reason] {
+          const json::Value body =
+              with_reason ? json::Value{{"reason", *reason}} : json::Value::object();
+          return change_node(context, *node, name, body);
+        };
+      });
+}
+
 }  // namespace
 
 void add_node(CLI::App& app, Context& context) {
-  CLI::App* verb = app.add_subcommand("node", "List nodes, take one out of service, put it back");
+  CLI::App* verb =
+      app.add_subcommand("node", "List nodes, take one out of service, put it back, pin it");
   verb->require_subcommand(1);
   verb->footer(
       "Examples:\n  tapasctl node list\n"
       "  tapasctl node drain a800-037 --reason \"fan replacement, ticket 4711\"\n"
-      "  tapasctl node undrain a800-037");
+      "  tapasctl node undrain a800-037\n"
+      "  tapasctl node pin a800-012 --reason \"its layers are being profiled\"");
 
   CLI::App* list = verb->add_subcommand("list", "All nodes with state, slowdown and records");
   add_socket_option(*list, context);
   add_format_option(*list, context);
   list->callback([&context] { context.run = [&context] { return list_nodes(context); }; });
 
-  auto node = std::make_shared<std::string>();
-  auto reason = std::make_shared<std::string>();
-  CLI::App* drain = verb->add_subcommand("drain", "Move work off a node at the next replan");
-  drain->add_option("NODE", *node, "Name as in `tapasctl node list`")->required();
-  drain->add_option("--reason", *reason, "Why; goes into the journal")->required();
-  drain->footer("Example:\n  tapasctl node drain a800-037 --reason \"fan replacement\"");
-  add_socket_option(*drain, context);
-  drain->callback([&context, node, reason] {
-    context.run = [&context, node, reason] {
-      return change_node(context, *node, "drain", {{"reason", *reason}});
-    };
-  });
-
-  CLI::App* undrain = verb->add_subcommand("undrain", "Let a node take work again");
-  undrain->add_option("NODE", *node, "Name as in `tapasctl node list`")->required();
-  undrain->footer("Example:\n  tapasctl node undrain a800-037");
-  add_socket_option(*undrain, context);
-  undrain->callback([&context, node] {
-    context.run = [&context, node] {
-      return change_node(context, *node, "undrain", json::Value::object());
-    };
-  });
+  add_change(*verb, context,
+             {"drain", "Move work off a node at the next replan", "fan replacement"});
+  add_change(*verb, context, {"undrain", "Let a node take work again", ""});
+  add_change(*verb, context, {"pin", "Keep a node's stages and layers as they are", "under test"});
+  add_change(*verb, context, {"unpin", "Let replans change a node again", ""});
 }
 
 }  // namespace tapas::ctl

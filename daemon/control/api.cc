@@ -289,15 +289,20 @@ void Api::change(const ApiRequest& request, const Target& target, Reply reply) {
     }
     command.verb = Replan{job, in.boolean_or("dry_run", false)};
   } else if (path.size() == 3 && path[0] == "nodes" &&
-             (path[2] == "drain" || path[2] == "undrain")) {
+             (path[2] == "drain" || path[2] == "undrain" || path[2] == "pin" ||
+              path[2] == "unpin")) {
     const auto node = name_of(path[1], "node");
     if (!node) {
       return answer_error(reply, node.error());
     }
     if (path[2] == "drain") {
       command.verb = Drain{*node, reason()};
-    } else {
+    } else if (path[2] == "undrain") {
       command.verb = Undrain{*node};
+    } else if (path[2] == "pin") {
+      command.verb = Pin{*node, reason()};
+    } else {
+      command.verb = Unpin{*node};
     }
   } else if (path.size() == 1 && path[0] == "auto") {
     if (!in.has("on")) {

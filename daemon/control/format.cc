@@ -41,6 +41,8 @@ json::Value agent_json(const AgentView& agent) {
           {"connected", agent.connected},
           {"drained", agent.drained},
           {"drain_reason", agent.drain_reason},
+          {"pinned", agent.pinned},
+          {"pin_reason", agent.pin_reason},
           {"silent_s", agent.silent_s},
           {"records", agent.records},
           {"records_dropped", agent.records_dropped},

@@ -44,9 +44,12 @@ struct Core::Impl {
       const std::string node = row.node;
       nodes[node] = std::move(row);
     }
-    auto_mode.on = config.auto_replan;
-    auto_mode.reason = config.auto_replan ? "auto_replan is on in the configuration"
-                                          : "auto_replan is off in the configuration";
+    auto_mode = restored.paused ? AutoMode{false, *restored.paused} : configured_auto();
+  }
+
+  [[nodiscard]] AutoMode configured_auto() const {
+    return {config.auto_replan, config.auto_replan ? "auto_replan is on in the configuration"
+                                                   : "auto_replan is off in the configuration"};
   }
 
   std::vector<Action> apply(const Event& event, const Now& now) {
@@ -273,6 +276,17 @@ struct Core::Impl {
 
   // ------------------------------------------------------------ operator
 
+  void on(LoopContext& context, const Reconfigured& event) {
+    const bool auto_changed = event.config.auto_replan != config.auto_replan;
+    config = event.config;
+    if (auto_changed) {
+      auto_mode = configured_auto();
+    }
+    context.out.event("", "config", "",
+                      event.changes.empty() ? "configuration read again: nothing has changed"
+                                            : "configuration read again: " + event.changes);
+  }
+
   void on(LoopContext& context, const OperatorCommand& command) {
     if (const Result<void> valid = validate(command); !valid) {
       context.out.add(OperatorReply{command.request, tl::unexpected(valid.error()), nullptr});
@@ -294,38 +308,91 @@ struct Core::Impl {
       }
       return {};
     }
-    const auto* drain = std::get_if<Drain>(&command.verb);
-    const auto* undrain = std::get_if<Undrain>(&command.verb);
-    if (drain != nullptr || undrain != nullptr) {
-      const std::string& node = drain != nullptr ? drain->node : undrain->node;
-      if (!in_some_cluster(node)) {
-        return fail(ErrorCode::kNotFound,
-                    "no node \"{}\" in the cluster of any job ({}); `tapasctl status` lists them",
-                    node, job_names());
-      }
+    const NodeOrder order = node_order(command);
+    if (order.node == nullptr) {
+      return {};
     }
-    if (drain != nullptr && (drain->reason.empty() || drain->reason.size() > kMaxReasonBytes)) {
-      return fail(ErrorCode::kInvalid, "a drain needs a reason of 1 to {} bytes", kMaxReasonBytes);
+    if (!in_some_cluster(*order.node)) {
+      return fail(ErrorCode::kNotFound,
+                  "no node \"{}\" in the cluster of any job ({}); `tapasctl status` lists them",
+                  *order.node, job_names());
     }
-    if (undrain != nullptr) {
-      const auto found = nodes.find(undrain->node);
-      if (found == nodes.end() || !found->second.drained) {
-        return fail(ErrorCode::kConflict, "node {} is not drained", undrain->node);
-      }
+    if (order.reason != nullptr &&
+        (order.reason->empty() || order.reason->size() > kMaxReasonBytes)) {
+      return fail(ErrorCode::kInvalid, "a {} needs a reason of 1 to {} bytes", order.verb,
+                  kMaxReasonBytes);
+    }
+    const NodeStateRow state = state_of(*order.node);
+    if (std::holds_alternative<Undrain>(command.verb) && !state.drained) {
+      return fail(ErrorCode::kConflict, "node {} is not drained", state.node);
+    }
+    if (std::holds_alternative<Unpin>(command.verb) && !state.pinned) {
+      return fail(ErrorCode::kConflict, "node {} is not pinned", state.node);
+    }
+    if (std::holds_alternative<Drain>(command.verb) && state.pinned) {
+      return fail(ErrorCode::kConflict, "node {} is pinned ({}): unpin it first", state.node,
+                  state.pin_reason);
+    }
+    if (std::holds_alternative<Pin>(command.verb) && state.drained) {
+      return fail(ErrorCode::kConflict, "node {} is drained ({}): undrain it first", state.node,
+                  state.reason);
     }
     return {};
   }
 
-  [[nodiscard]] static std::vector<StoreRow> rows_of(const OperatorCommand& command) {
+  /// What the verbs about one node have in common; no node for the others.
+  struct NodeOrder {
+    std::string_view verb;
+    const std::string* node = nullptr;
+    const std::string* reason = nullptr;
+  };
+  [[nodiscard]] static NodeOrder node_order(const OperatorCommand& command) {
+    if (const auto* drain = std::get_if<Drain>(&command.verb)) {
+      return {"drain", &drain->node, &drain->reason};
+    }
+    if (const auto* undrain = std::get_if<Undrain>(&command.verb)) {
+      return {"undrain", &undrain->node, nullptr};
+    }
+    if (const auto* pin = std::get_if<Pin>(&command.verb)) {
+      return {"pin", &pin->node, &pin->reason};
+    }
+    if (const auto* unpin = std::get_if<Unpin>(&command.verb)) {
+      return {"unpin", &unpin->node, nullptr};
+    }
+    return {};
+  }
+  [[nodiscard]] NodeStateRow state_of(const std::string& node) const {
+    const auto found = nodes.find(node);
+    return found == nodes.end() ? NodeStateRow{node, false, "", 0} : found->second;
+  }
+  /// The node's state once the command is carried out.
+  [[nodiscard]] NodeStateRow state_after(const OperatorCommand& command,
+                                         const std::string& node) const {
+    NodeStateRow state = state_of(node);
+    state.wall_ns = 0;
+    if (const auto* drain = std::get_if<Drain>(&command.verb)) {
+      state.drained = true;
+      state.reason = drain->reason;
+    } else if (std::holds_alternative<Undrain>(command.verb)) {
+      state.drained = false;
+      state.reason.clear();
+    } else if (const auto* pin = std::get_if<Pin>(&command.verb)) {
+      state.pinned = true;
+      state.pin_reason = pin->reason;
+    } else {
+      state.pinned = false;
+      state.pin_reason.clear();
+    }
+    return state;
+  }
+
+  [[nodiscard]] std::vector<StoreRow> rows_of(const OperatorCommand& command) const {
     std::vector<StoreRow> rows;
     OperatorRow action{command.who, "", "", "accepted", 0};
-    if (const auto* drain = std::get_if<Drain>(&command.verb)) {
-      rows.emplace_back(NodeStateRow{drain->node, true, drain->reason, 0});
-      action.action = "node drain " + drain->node;
-      action.reason = drain->reason;
-    } else if (const auto* undrain = std::get_if<Undrain>(&command.verb)) {
-      rows.emplace_back(NodeStateRow{undrain->node, false, "", 0});
-      action.action = "node undrain " + undrain->node;
+    if (const NodeOrder order = node_order(command); order.node != nullptr) {
+      rows.emplace_back(state_after(command, *order.node));
+      action.action = fmt::format("node {} {}", order.verb, *order.node);
+      action.reason = order.reason == nullptr ? "" : *order.reason;
     } else if (const auto* set_auto = std::get_if<SetAuto>(&command.verb)) {
       action.action = set_auto->on ? "auto on" : "auto off";
       action.reason = set_auto->reason;
@@ -335,7 +402,7 @@ struct Core::Impl {
   }
 
   void carry_out(LoopContext& context, const OperatorCommand& command, const Drain& drain) {
-    nodes[drain.node] = {drain.node, true, drain.reason, context.out.now().wall_ns};
+    nodes[drain.node] = state_after(command, drain.node);
     context.out.event("", "operator", drain.node,
                       fmt::format("{} drained node {}: {}", command.who, drain.node, drain.reason));
     PendingDrain& pending = drains[command.request];
@@ -353,17 +420,34 @@ struct Core::Impl {
   }
 
   void carry_out(LoopContext& context, const OperatorCommand& command, const Undrain& undrain) {
-    nodes[undrain.node] = {undrain.node, false, "", context.out.now().wall_ns};
+    nodes[undrain.node] = state_after(command, undrain.node);
     const std::string sentence = fmt::format("node {} may be used again", undrain.node);
     context.out.event("", "operator", undrain.node,
                       fmt::format("{} ended the drain of {}", command.who, undrain.node));
     context.out.add(OperatorReply{command.request, sentence, nullptr});
   }
 
+  void carry_out(LoopContext& context, const OperatorCommand& command, const Pin& pin) {
+    nodes[pin.node] = state_after(command, pin.node);
+    context.out.event("", "operator", pin.node,
+                      fmt::format("{} pinned node {}: {}", command.who, pin.node, pin.reason));
+    context.out.add(OperatorReply{
+        command.request,
+        fmt::format("node {} is pinned: its stages and layers stay as they are", pin.node),
+        nullptr});
+  }
+
+  void carry_out(LoopContext& context, const OperatorCommand& command, const Unpin& unpin) {
+    nodes[unpin.node] = state_after(command, unpin.node);
+    context.out.event("", "operator", unpin.node,
+                      fmt::format("{} unpinned node {}", command.who, unpin.node));
+    context.out.add(OperatorReply{
+        command.request, fmt::format("node {} is not pinned any more", unpin.node), nullptr});
+  }
+
   void carry_out(LoopContext& context, const OperatorCommand& command, const SetAuto& set_auto) {
     auto_mode.on = set_auto.on;
-    auto_mode.reason = fmt::format("{} by {}{}", set_auto.on ? "on" : "off", command.who,
-                                   set_auto.reason.empty() ? "" : ": " + set_auto.reason);
+    auto_mode.reason = auto_reason(set_auto.on, command.who, set_auto.reason);
     context.out.event("", "operator", "", "automatic replanning " + auto_mode.reason);
     context.out.add(
         OperatorReply{command.request, "automatic replanning is " + auto_mode.reason, nullptr});
@@ -391,7 +475,7 @@ struct Core::Impl {
     });
   }
 
-  const CoreConfig config;
+  CoreConfig config;
   const Term term;
   bool started = false;
   std::map<std::string, JobLoop> jobs;
@@ -407,6 +491,10 @@ struct Core::Impl {
   std::map<std::uint64_t, PendingDrain> drains;               ///< by request
   std::vector<std::pair<std::uint64_t, std::string>> drain_answers;
 };
+
+std::string auto_reason(bool on, const std::string& who, const std::string& reason) {
+  return fmt::format("{} by {}{}", on ? "on" : "off", who, reason.empty() ? "" : ": " + reason);
+}
 
 Core::Core(CoreConfig config, std::vector<std::shared_ptr<const solver::Job>> jobs,
            Restored restored)
@@ -444,6 +532,8 @@ StatusView Core::status(const Now& now) const {
     if (const auto state = impl_->nodes.find(node); state != impl_->nodes.end()) {
       view.drained = state->second.drained;
       view.drain_reason = state->second.reason;
+      view.pinned = state->second.pinned;
+      view.pin_reason = state->second.pin_reason;
     }
     out.agents.push_back(std::move(view));
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,16 @@ struct RestoredJob {
   std::shared_ptr<const solver::Plan> pending;  ///< plan of the open switch
   std::uint64_t last_decision = 0;
   Epoch highest_epoch;  ///< of any plan ever stored, aborted ones included
+  LearntRow learnt;
+  std::vector<DeviceRow> devices;
+  std::vector<AutomaticSwitchRow> switches;  ///< oldest first
 };
 struct Restored {
   Term term;  ///< this start's own, already durable
   std::map<std::string, RestoredJob> jobs;
   std::vector<NodeStateRow> nodes;
+  /// The last word of an operator was "auto off": who and why. It outlasts a restart.
+  std::optional<std::string> paused = {};
 };
 
 // Views for the operator API: copies, so that formatting never touches live state.
@@ -32,6 +38,8 @@ struct AgentView {
   bool connected = false;
   bool drained = false;
   std::string drain_reason;
+  bool pinned = false;
+  std::string pin_reason;
   double silent_s = 0;
   std::uint64_t records = 0;
   std::uint64_t records_dropped = 0;
@@ -60,6 +68,9 @@ struct StatusView {
   std::vector<JobView> jobs;
   std::map<std::string, std::uint64_t> rejected;  ///< count by reason
 };
+
+/// What the status says of an operator's word on automatic replans.
+[[nodiscard]] std::string auto_reason(bool on, const std::string& who, const std::string& reason);
 
 /// The decision core: a reducer. Same construction and same events give the same actions. Not
 /// thread-safe; owned by the core thread.

@@ -18,6 +18,7 @@ struct CoreConfig {
   double min_gain_ratio = 0.02;         ///< of the step time; less is left alone
   double dead_band_ratio = 0.15;        ///< of a slowdown; less is no reason to plan again
   double cooldown_s = 30.0;             ///< job time between two automatic switches of a job
+  double flap_quarantine_s = 600.0;     ///< before work goes back to a node slow twice in a row
   std::uint32_t replans_per_hour = 12;  ///< automatic, per job, job time
 };
 

@@ -224,6 +224,10 @@ double episode_prior_s(const CoreConfig& config, Cause cause, std::uint32_t devi
 
 double expected_rest_s(double prior_s, double age_s) { return std::max(prior_s, age_s); }
 
+double flap_quarantine_s(const CoreConfig& config, std::uint32_t episodes) {
+  return episodes < 2 ? 0 : config.flap_quarantine_s * std::pow(4.0, std::min(episodes - 2, 3U));
+}
+
 double cooldown_s(const CoreConfig& config, std::size_t recent_switches) {
   if (recent_switches == 0) {
     return 0;

@@ -86,6 +86,10 @@ struct Choice {
 /// expected to last as long again.
 [[nodiscard]] double expected_rest_s(double prior_s, double age_s);
 
+/// How long a device must stay well before work moves back to it after the n-th episode in a row;
+/// nothing after the first.
+[[nodiscard]] double flap_quarantine_s(const CoreConfig& config, std::uint32_t episodes);
+
 /// Pause that a job keeps after its n-th automatic switch for the same culprit within an hour:
 /// grows eightfold each time, so that a flapping node cannot move the job around.
 [[nodiscard]] double cooldown_s(const CoreConfig& config, std::size_t recent_switches);

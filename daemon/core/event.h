@@ -2,6 +2,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "daemon/core/core_config.h"
 #include "solver/model/plan.h"
 #include "solver/replan/micro_replan.h"
 
@@ -117,6 +118,14 @@ struct Drain {
 struct Undrain {
   std::string node;
 };
+/// The node keeps its stages and layers, and gets none, until it is unpinned.
+struct Pin {
+  std::string node;
+  std::string reason;  ///< never empty
+};
+struct Unpin {
+  std::string node;
+};
 /// Recompute and switch, or show what would happen.
 struct Replan {
   std::string job;
@@ -130,14 +139,20 @@ struct SetAuto {
 struct OperatorCommand {
   std::uint64_t request = 0;
   std::string who;  ///< "uid 1000 (alice)"
-  std::variant<Drain, Undrain, Replan, SetAuto> verb;
+  std::variant<Drain, Undrain, Pin, Unpin, Replan, SetAuto> verb;
+};
+
+/// The configuration was read again.
+struct Reconfigured {
+  CoreConfig config;
+  std::string changes;  ///< one sentence with old and new values; empty = none of the core's
 };
 
 /// At least four times a second.
 struct Tick {};
 
 using Event = std::variant<AgentHello, AgentHeartbeat, StepBatch, AgentVote, PlanSolved,
-                           ReplanSolved, StoreDone, OperatorCommand, Tick>;
+                           ReplanSolved, StoreDone, OperatorCommand, Reconfigured, Tick>;
 
 // ---------------------------------------------------------------- store rows
 
@@ -206,10 +221,45 @@ struct OperatorRow {
 struct NodeStateRow {
   std::string node;
   bool drained = false;
-  std::string reason;
+  std::string reason;  ///< of the drain
+  std::int64_t wall_ns = 0;
+  bool pinned = false;
+  std::string pin_reason = {};
+};
+/// What is held against a device; one row per (job, device), overwritten. Times are job time.
+struct DeviceRow {
+  std::string job;
+  std::string device;  ///< its UUID; "node/index" while that is not known
+  std::string node;    ///< where it was seen last
+  std::uint32_t index = 0;
+  bool slow = false;
+  double slowdown = 1;         ///< of the present or last episode
+  double since_s = 0;          ///< its begin
+  double until_s = 0;          ///< end of the last one that is over
+  std::uint32_t episodes = 0;  ///< in a row, with little time between them; 0 = nothing is held
+  double slow_s = 0;           ///< that those of them lasted that are over
+  double planned_at = 0;       ///< slowdown that the running plan was made for; 0 = none
   std::int64_t wall_ns = 0;
 };
-using StoreRow = std::variant<PlanRow, DecisionRow, SwitchRow, EventRow, OperatorRow, NodeStateRow>;
+/// What was learnt of a job while it was healthy.
+struct LearntRow {
+  std::string job;
+  double healthy_step_s = 0;
+  Epoch healthy_epoch;
+  double calibration = 1;  ///< observed over predicted step time
+  std::int64_t wall_ns = 0;
+};
+/// A switch that nobody ordered: counts for cooldown and budget; an idea that made things worse.
+struct AutomaticSwitchRow {
+  std::string job;
+  Epoch epoch;                     ///< that it led to
+  double time_s = 0;               ///< job time
+  std::vector<std::string> nodes;  ///< that were its reason, sorted
+  double rests_until_s = 0;        ///< rolled back: not tried again before; 0 = was not
+  std::int64_t wall_ns = 0;
+};
+using StoreRow = std::variant<PlanRow, DecisionRow, SwitchRow, EventRow, OperatorRow, NodeStateRow,
+                              DeviceRow, LearntRow, AutomaticSwitchRow>;
 
 // ---------------------------------------------------------------- actions
 

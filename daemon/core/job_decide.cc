@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace tapas::daemon {
@@ -58,10 +59,54 @@ void JobLoop::review(LoopContext& context) {
   if (slow_.empty() && recovered_nodes_.empty()) {
     return;
   }
+  if (slow_.empty()) {
+    double rest_s = std::numeric_limits<double>::infinity();
+    for (const std::string& node : recovered_nodes_) {
+      rest_s = std::min(rest_s, resting_s(context, node));
+    }
+    if (rest_s > 0) {
+      hold_recovery(context, rest_s);
+      return;
+    }
+  }
   for (auto& [node, slow] : slow_) {
     slow.asked_at = slowdown(node);
   }
   ask(context, {slow_.empty() ? Trigger::kRecovery : Trigger::kCulprit, {}, 0, {}, false, {}});
+}
+
+void JobLoop::hold_recovery(LoopContext& context, double rest_s) {
+  review_at_s_ = job_time_s_ + rest_s;
+  const std::string hold = fmt::format("flapping {}", fmt::join(recovered_nodes_, " "));
+  if (std::exchange(last_hold_, hold) == hold) {
+    return;
+  }
+  const std::string& node = *recovered_nodes_.begin();
+  const DeviceRow* held = worst_record(node);
+  DecisionRow row = new_decision(
+      "flapping",
+      fmt::format("node {} is healthy again; it was slow {} times in a row, so no work moves back "
+                  "to it before it was well for {:.0f} s more",
+                  fmt::join(recovered_nodes_, ", "), held->episodes, rest_s),
+      verdict_evidence_);
+  put(row.evidence, "episodes", static_cast<std::int64_t>(held->episodes));
+  put(row.evidence, "quarantine_left_s", rest_s);
+  put(row.evidence, "decided_by",
+      fmt::format("flap_quarantine_s {}", context.config.flap_quarantine_s));
+  record(context, row, false);
+}
+
+std::vector<bool> JobLoop::pinned(const LoopContext& context, Trigger trigger) const {
+  std::vector<bool> out(job_->cluster.nodes.size(), false);
+  for (std::uint32_t n = 0; n < out.size(); ++n) {
+    const std::string& node = job_->cluster.nodes[n].name;
+    const bool automatic = trigger == Trigger::kCulprit || trigger == Trigger::kRecovery;
+    const auto state = context.nodes.find(node);
+    // An operator's order skips a quarantine, never a pin.
+    out[n] = (state != context.nodes.end() && state->second.pinned) ||
+             (automatic && resting_s(context, node) > 0);
+  }
+  return out;
 }
 
 void JobLoop::ask(LoopContext& context, Ask ask) {
@@ -71,6 +116,7 @@ void JobLoop::ask(LoopContext& context, Ask ask) {
   solver::ReplanRequest problem;
   problem.current = *active_;
   problem.state = cluster_state(context);
+  problem.pinned = pinned(context, ask.trigger);
   problem.expected_episode_s = ask.rest.seconds;
   problem.calibration = calibration_;
   context.out.add(RequestReplan{job_->name, request, std::move(problem)});
@@ -96,15 +142,6 @@ std::string JobLoop::cause(const Ask& ask) const {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::size_t JobLoop::recent_switches(const std::set<std::string>& nodes) const {
-  return static_cast<std::size_t>(
-      std::count_if(past_switches_.begin(), past_switches_.end(), [&](const PastSwitch& past) {
-        return past.time_s > job_time_s_ - kHourS &&
-               std::any_of(nodes.begin(), nodes.end(),
-                           [&](const std::string& node) { return past.nodes.contains(node); });
-      }));
-}
-
 double JobLoop::cooldown_left_s(const LoopContext& context,
                                 const std::set<std::string>& nodes) const {
   if (past_switches_.empty()) {
@@ -126,11 +163,9 @@ Circumstances JobLoop::circumstances(const LoopContext& context, const Ask& ask,
   out.cooldown_left_s = cooldown_left_s(context, nodes);
   const auto within_hour =
       std::count_if(past_switches_.begin(), past_switches_.end(),
-                    [this](const PastSwitch& past) { return past.time_s > job_time_s_ - kHourS; });
+                    [this](const auto& past) { return past.time_s > job_time_s_ - kHourS; });
   out.budget_left = within_hour < static_cast<std::ptrdiff_t>(context.config.replans_per_hour);
-  if (const auto found = quarantine_.find(nodes); found != quarantine_.end()) {
-    out.quarantine_left_s = found->second.until_s - job_time_s_;
-  }
+  out.quarantine_left_s = idea_rests_until_s(nodes) - job_time_s_;
   if (change != nullptr) {
     out.obstacle = obstacle(context, change->plan);
     out.defect = defect(context, change->plan);
@@ -232,7 +267,7 @@ void JobLoop::decide(LoopContext& context, const Ask& ask, const ReplanSolved& s
     const double wait = choice.retry_after_s * (again ? 4 : 1);
     review_at_s_ = job_time_s_ + wait;
     if (choice.code == "no_better_plan" && slow_.empty()) {
-      recovered_nodes_.clear();
+      forget_recovered(context);
       review_at_s_ = 0;
     }
     if (std::exchange(last_hold_, hold) == hold) {

@@ -16,7 +16,6 @@ namespace {
 constexpr std::size_t kTrialSteps = 5;
 // Slower than before by this share is clearly worse, unless the job is noisier.
 constexpr double kWorse = 0.05;
-constexpr double kQuarantineS = 600.0;
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
@@ -77,6 +76,7 @@ void JobLoop::learn_healthy(LoopContext& context) {
   healthy_step_s_ = watch_.learnt_step_s();
   const double predicted = solver::predict(*job_, *active_).step_time_s;
   calibration_ = predicted > 0 ? healthy_step_s_ / predicted : 1.0;
+  context.out.journal(LearntRow{job_->name, healthy_step_s_, healthy_epoch_, calibration_, 0});
   refresh_prediction(context);
   verdict_ = "healthy: no rank deviates from its equals";
   context.out.event(
@@ -89,7 +89,14 @@ void JobLoop::learn_healthy(LoopContext& context) {
 std::vector<Evidence> JobLoop::verdict_evidence(const Verdict& verdict) const {
   std::vector<Evidence> evidence;
   if (!verdict.culprits.empty()) {
-    put(evidence, "node", verdict.culprits.front().node);
+    const Culprit& worst = verdict.culprits.front();
+    std::vector<std::string> devices;
+    for (const RankId rank : worst.ranks) {
+      devices.push_back(memory_.device(rank));
+    }
+    put(evidence, "node", worst.node);
+    put(evidence, "ranks", some_ranks(worst.ranks));
+    put(evidence, "devices", fmt::format("{}", fmt::join(devices, ", ")));
     put(evidence, "ranks_compared", static_cast<std::int64_t>(verdict.equals.size()));
     put(evidence, "compared_with", some_ranks(verdict.equals));
   }
@@ -136,7 +143,13 @@ void JobLoop::on_culprits(LoopContext& context, const Verdict& verdict) {
     const Cause cause = culprit.host ? Cause::kHost : Cause::kDevice;
     slow_.try_emplace(culprit.node, Slow{cause, begin_s, begin_s, 0, 0, 0});
     recovered_nodes_.erase(culprit.node);
+    for (const RankId rank : culprit.ranks) {
+      if (watch_.slowdown(rank) > 1) {
+        memory_.slow(context.config, rank, watch_.slowdown(rank), begin_s);
+      }
+    }
   }
+  remember(context);
   refresh_prediction(context);
   review_wanted_ = true;
   last_hold_.clear();
@@ -147,7 +160,9 @@ void JobLoop::on_moved(LoopContext& context, const std::vector<RankId>& ranks) {
   for (const RankId rank : ranks) {
     const std::string& node = job_->cluster.nodes[job_->cluster.node_of(rank).value()].name;
     nodes[node] = slowdown(node);
+    memory_.slow(context.config, rank, watch_.slowdown(rank), job_time_s_);
   }
+  remember(context);
   for (const auto& [node, now] : nodes) {
     Slow& slow = slow_[node];
     // Who wanders about must go farther to be followed.
@@ -164,8 +179,10 @@ void JobLoop::on_moved(LoopContext& context, const std::vector<RankId>& ranks) {
     context.out.event(job_->name, "verdict", node, sentence,
                       {{"node", node}, {"slowdown", now}, {"dead_band_ratio", band}});
     put(verdict_evidence_, "slowdown", now);
-    if (follow) {
+    if (slow.planned_at > 0) {
       lost_s_ = 0;  // What another level lost says nothing about this one.
+    }
+    if (follow) {
       review_wanted_ = true;
       last_hold_.clear();
     }
@@ -184,7 +201,9 @@ void JobLoop::on_recovery(LoopContext& context, const std::vector<RankId>& ranks
   std::set<std::string> nodes;
   for (const RankId rank : ranks) {
     nodes.insert(job_->cluster.nodes[job_->cluster.node_of(rank).value()].name);
+    memory_.well(rank, job_time_s_);
   }
+  remember(context);
   for (const std::string& node : nodes) {
     if (slowdown(node) > 1.0) {
       continue;  // Others of its devices are still slow.
@@ -233,15 +252,11 @@ void JobLoop::end_trial(LoopContext& context, double observed_s) {
 
 void JobLoop::roll_back(LoopContext& context, const Trial& trial, double observed_s) {
   amend(context, trial.decision, {{"observed_after_s", observed_s}, {"verify", "rolled_back"}});
-  Quarantine& quarantine = quarantine_[trial.nodes];
-  quarantine.until_s =
-      job_time_s_ + kQuarantineS * std::pow(4.0, static_cast<double>(quarantine.times));
-  quarantine.times = std::min(quarantine.times + 1, 4U);
+  const double rest_s = note_failure(context, trial.nodes);
   const std::string sentence = fmt::format(
       "plan {} made the step slower: {:.3f} s observed, {:.3f} s before, {:.3f} s promised; going "
       "back to the former plan, the idea rests for {:.0f} s",
-      active_->epoch, observed_s, trial.before_s, trial.promised_s,
-      quarantine.until_s - job_time_s_);
+      active_->epoch, observed_s, trial.before_s, trial.promised_s, rest_s);
   context.out.event(job_->name, "verify", "", sentence, {{"observed_after_s", observed_s}});
   std::string trouble = obstacle(context, *trial.old);
   if (trouble.empty()) {

@@ -35,7 +35,8 @@ JobLoop::JobLoop(std::shared_ptr<const solver::Job> job, RestoredJob restored)
       highest_epoch_(restored_.highest_epoch),
       last_decision_(restored_.last_decision),
       window_(job_->cluster.device_count()),
-      watch_(job_->cluster.device_count()) {}
+      watch_(job_->cluster.device_count()),
+      memory_(job_->name, job_->cluster) {}
 
 void JobLoop::start(LoopContext& context) {
   for (const SwitchRow& open : restored_.open_switches) {
@@ -62,6 +63,7 @@ void JobLoop::start(LoopContext& context) {
   } else {
     highest_epoch_ = std::max(highest_epoch_, restored_.active->epoch);
     adopt(restored_.active);
+    restore_memory(context);
     refresh_prediction(context);
     context.out.event(job_->name, "plan_active", "",
                       fmt::format("plan {} of job {} goes on after a restart of the daemon",
@@ -85,26 +87,6 @@ void JobLoop::adopt(std::shared_ptr<const solver::Plan> plan) {
 
 void JobLoop::send_active(LoopContext& context, const std::string& node) const {
   context.out.send(node, PlanMessage{job_->name, context.term, active_, true});
-}
-
-void JobLoop::know_devices(LoopContext& context, const std::string& node,
-                           const JobAttachment& attachment) {
-  for (const RankAttachment& rank : attachment.ranks) {
-    std::string& known = device_uuids_[rank.rank];
-    const std::string before = std::exchange(known, rank.device_uuid);
-    if (before.empty() || before == known) {
-      continue;
-    }
-    watch_.forget(rank.rank);
-    if (slowdown(node) == 1.0) {
-      slow_.erase(node);
-    }
-    context.out.event(
-        job_->name, "device_changed", node,
-        fmt::format("device {} of {} is another one now ({}, was {}): nothing is held "
-                    "against it",
-                    job_->cluster.device_of(rank.rank), node, known, before));
-  }
 }
 
 void JobLoop::hello(LoopContext& context, const AgentHello& hello,
@@ -336,12 +318,20 @@ void JobLoop::stored(LoopContext& context, const StoreDone& done) {
 
 void JobLoop::tick(LoopContext& context) { on_outcome(context, switch_.tick(env(context))); }
 
-double JobLoop::slowdown(const std::string& node) const {
-  double worst = 1.0;
+std::vector<RankId> JobLoop::ranks_of(const std::string& node) const {
+  std::vector<RankId> out;
   if (const auto id = job_->cluster.find(node)) {
     for (std::uint32_t device = 0; device < job_->cluster.type_of(*id).devices; ++device) {
-      worst = std::max(worst, watch_.slowdown(job_->cluster.rank_of(*id, device)));
+      out.push_back(job_->cluster.rank_of(*id, device));
     }
+  }
+  return out;
+}
+
+double JobLoop::slowdown(const std::string& node) const {
+  double worst = 1.0;
+  for (const RankId rank : ranks_of(node)) {
+    worst = std::max(worst, watch_.slowdown(rank));
   }
   return worst;
 }

@@ -3,6 +3,7 @@
 #include "daemon/core/attribution.h"
 #include "daemon/core/core.h"
 #include "daemon/core/decision.h"
+#include "daemon/core/device_memory.h"
 #include "daemon/core/event.h"
 #include "daemon/core/outbox.h"
 #include "daemon/core/registry.h"
@@ -119,20 +120,28 @@ class JobLoop {
     bool may_roll_back = false;
     std::vector<double> walls;
   };
-  struct PastSwitch {
-    double time_s = 0;
-    std::set<std::string> nodes;
-  };
-  struct Quarantine {
-    double until_s = 0;
-    std::uint32_t times = 0;
-  };
+
+  // job_memory.cc
+  void restore_memory(LoopContext& context);
+  void know_devices(LoopContext& context, const std::string& node, const JobAttachment& attachment);
+  /// Writes down what changed in the memory of devices.
+  void remember(LoopContext& context);
+  void plan_was_made(LoopContext& context);
+  void forget_recovered(LoopContext& context);
+  /// Until work may move back to the node, 0 = now.
+  [[nodiscard]] double resting_s(const LoopContext& context, const std::string& node) const;
+  [[nodiscard]] const DeviceRow* worst_record(const std::string& node) const;
+  [[nodiscard]] std::size_t recent_switches(const std::set<std::string>& nodes) const;
+  [[nodiscard]] double idea_rests_until_s(const std::set<std::string>& nodes) const;
+  void note_switch(LoopContext& context, const std::set<std::string>& nodes);
+  /// The switch to the running plan was a bad idea; returns how long it rests.
+  double note_failure(LoopContext& context, const std::set<std::string>& nodes);
 
   // job_loop.cc
-  void know_devices(LoopContext& context, const std::string& node, const JobAttachment& attachment);
   [[nodiscard]] std::optional<Rejection> implausible(const std::string& node,
                                                      const StepSample& sample) const;
   [[nodiscard]] bool follows_session(LoopContext& context, const StepSample& sample);
+  [[nodiscard]] std::vector<RankId> ranks_of(const std::string& node) const;
   void adopt(std::shared_ptr<const solver::Plan> plan);
   void send_active(LoopContext& context, const std::string& node) const;
 
@@ -154,7 +163,8 @@ class JobLoop {
   void ask(LoopContext& context, Ask ask);
   [[nodiscard]] std::set<std::string> blamed_nodes() const;
   [[nodiscard]] std::string cause(const Ask& ask) const;
-  [[nodiscard]] std::size_t recent_switches(const std::set<std::string>& nodes) const;
+  void hold_recovery(LoopContext& context, double rest_s);
+  [[nodiscard]] std::vector<bool> pinned(const LoopContext& context, Trigger trigger) const;
   [[nodiscard]] double cooldown_left_s(const LoopContext& context,
                                        const std::set<std::string>& nodes) const;
   [[nodiscard]] Circumstances circumstances(const LoopContext& context, const Ask& ask,
@@ -170,7 +180,8 @@ class JobLoop {
 
   // job_outlook.cc
   void count_loss(const JobStep& step);
-  [[nodiscard]] Rest rest_of(const LoopContext& context, const Slow& slow) const;
+  [[nodiscard]] Rest rest_of(const LoopContext& context, const std::string& node,
+                             const Slow& slow) const;
   [[nodiscard]] Rest expected_rest(const LoopContext& context) const;
   [[nodiscard]] Outlook outlook(const Ask& ask, const ReplanSolved& solved) const;
   [[nodiscard]] std::vector<Evidence> no_culprit_evidence(const LoopContext& context,
@@ -206,8 +217,8 @@ class JobLoop {
   std::set<RankId> next_session_ranks_;
   StepWindow window_;
   Watch watch_;
-  std::map<RankId, std::string> device_uuids_;  ///< history belongs to the device in the slot
-  double job_time_s_ = 0;                       ///< end of the last plain step
+  DeviceMemory memory_;
+  double job_time_s_ = 0;   ///< end of the last plain step
   double steps_per_s_ = 0;  ///< on the steady clock, which deadlines and messages live by
   std::uint64_t paced_step_ = 0;
   std::chrono::nanoseconds paced_at_{0};
@@ -238,9 +249,8 @@ class JobLoop {
   std::optional<Trial> trial_;
   std::uint32_t aborted_in_a_row_ = 0;
   std::uint32_t margin_doublings_ = 0;
-  std::deque<PastSwitch> past_switches_;  ///< automatic ones
-  std::map<std::set<std::string>, Quarantine> quarantine_;
-  std::deque<DecisionRow> decisions_;  ///< newest first
+  std::deque<AutomaticSwitchRow> past_switches_;  ///< oldest first
+  std::deque<DecisionRow> decisions_;             ///< newest first
 };
 
 /// Names of the nodes that hold a position in the plan.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 namespace tapas::daemon {
@@ -28,11 +29,13 @@ void JobLoop::count_loss(const JobStep& step) {
   }
 }
 
-JobLoop::Rest JobLoop::rest_of(const LoopContext& context, const Slow& slow) const {
+JobLoop::Rest JobLoop::rest_of(const LoopContext& context, const std::string& node,
+                               const Slow& slow) const {
   const double age_s = job_time_s_ - slow.since_s;
-  if (slow.planned_at > 0 && slow.moves > 0) {
-    return {std::max(job_time_s_ - slow.level_since_s, age_s / (slow.moves + 1)),
-            "as long as it kept a level so far"};
+  const DeviceRow* record = worst_record(node);
+  if (record != nullptr && record->episodes > 2) {
+    return {std::max(age_s, record->slow_s / (record->episodes - 1)),
+            fmt::format("as long as its last {} episodes in the mean", record->episodes - 1)};
   }
   const double prior_s = episode_prior_s(context.config, slow.cause, job_->cluster.device_count());
   if (age_s > prior_s) {
@@ -46,14 +49,34 @@ JobLoop::Rest JobLoop::rest_of(const LoopContext& context, const Slow& slow) con
 
 JobLoop::Rest JobLoop::expected_rest(const LoopContext& context) const {
   if (slow_.empty()) {
-    return {kHealthS, "what is well again is expected to stay so for an hour"};
+    std::uint32_t episodes = 1;
+    for (const std::string& node : recovered_nodes_) {
+      if (const DeviceRow* record = worst_record(node)) {
+        episodes = std::max(episodes, record->episodes);
+      }
+    }
+    return {kHealthS / episodes,
+            fmt::format("slow {} times in a row, so well for an hour over that", episodes)};
   }
+  // What no plan was made for yet is what is asked about, else what moved since: it takes all
+  // levels as they are, so it lasts no longer than the one that moved last.
   Rest longest;
+  double youngest_s = std::numeric_limits<double>::infinity();
+  const bool new_ones = std::any_of(slow_.begin(), slow_.end(),
+                                    [](const auto& entry) { return entry.second.planned_at == 0; });
   for (const auto& [node, slow] : slow_) {
-    Rest rest = rest_of(context, slow);
-    if (rest.seconds > longest.seconds) {
+    if (new_ones && slow.planned_at > 0) {
+      continue;
+    }
+    if (Rest rest = rest_of(context, node, slow); rest.seconds > longest.seconds) {
       longest = std::move(rest);
     }
+    if (slow.planned_at > 0 && slow.moves > 0) {
+      youngest_s = std::min(youngest_s, job_time_s_ - slow.level_since_s);
+    }
+  }
+  if (youngest_s < longest.seconds) {
+    return {youngest_s, "as long again as the level has held that moved last"};
   }
   return longest;
 }

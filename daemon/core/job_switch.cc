@@ -12,7 +12,6 @@
 namespace tapas::daemon {
 namespace {
 
-constexpr double kHourS = 3600.0;
 // Agents are told within this; records take as long, too. ARM names a step beyond it.
 constexpr double kMessageS = 0.25;
 constexpr std::uint64_t kMarginSteps = 2;
@@ -142,10 +141,7 @@ void JobLoop::on_commit_decided(LoopContext& context) {
   review_at_s_ = 0;
   if (next_trial_) {
     if (next_trial_->may_roll_back) {
-      past_switches_.push_back({job_time_s_, next_trial_->nodes});
-      while (past_switches_.front().time_s < job_time_s_ - kHourS) {
-        past_switches_.pop_front();
-      }
+      note_switch(context, next_trial_->nodes);
     }
     if (next_trial_->decision != 0) {
       trial_ = std::move(next_trial_);
@@ -154,12 +150,9 @@ void JobLoop::on_commit_decided(LoopContext& context) {
     }
     next_trial_.reset();
   }
-  recovered_nodes_.clear();
+  plan_was_made(context);
   last_hold_.clear();
   lost_s_ = 0;
-  for (auto& [node, slow] : slow_) {
-    slow.planned_at = slowdown(node);
-  }
   refresh_prediction(context);
   context.out.event(job_->name, "plan_active", "",
                     fmt::format("plan {} of job {} is active ({})", active_->epoch, job_->name,

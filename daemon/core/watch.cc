@@ -337,6 +337,10 @@ void Watch::blame(RankId rank, double slowdown) {
   }
 }
 
+void Watch::restore(RankId rank, double slowdown) {
+  ranks_[rank.value()].blame(std::log(slowdown));
+}
+
 void Watch::accept(const std::vector<std::uint32_t>& stages) {
   for (const std::uint32_t stage : stages) {
     stages_[stage].blame();

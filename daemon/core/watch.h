@@ -84,6 +84,8 @@ class Watch {
 
   /// A rank that does not lie there is not blamed: its node may be slow, it is not.
   void blame(RankId rank, double slowdown);
+  /// Blamed before the daemon was restarted, or in another slot: holds until it is seen to be well.
+  void restore(RankId rank, double slowdown);
   /// No node is to blame: what deviates now is taken for the work's own, the stages' and the
   /// step's return is still noticed.
   void accept(const std::vector<std::uint32_t>& stages);

@@ -3,6 +3,9 @@
 #include "base/json/json.h"
 #include "solver/model/io/load.h"
 
+#include <fmt/format.h>
+
+#include <sstream>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -119,10 +122,31 @@ class Writer {
   }
   Result<void> operator()(const NodeStateRow& row) {
     return database_.run(
-        "INSERT INTO node_state (node, drained, reason, wall_ns) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT (node) DO UPDATE SET drained = excluded.drained, reason = excluded.reason,"
-        " wall_ns = excluded.wall_ns",
-        row.node, std::int64_t{row.drained}, row.reason, row.wall_ns);
+        "INSERT OR REPLACE INTO node_state (node, drained, reason, pinned, pin_reason, wall_ns)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        row.node, std::int64_t{row.drained}, row.reason, std::int64_t{row.pinned}, row.pin_reason,
+        row.wall_ns);
+  }
+  Result<void> operator()(const DeviceRow& row) {
+    return database_.run(
+        "INSERT OR REPLACE INTO device (job, device, node, slot, slow, slowdown, since_s, until_s,"
+        " episodes, slow_s, planned_at, wall_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        row.job, row.device, row.node, std::int64_t{row.index}, std::int64_t{row.slow},
+        row.slowdown, row.since_s, row.until_s, std::int64_t{row.episodes}, row.slow_s,
+        row.planned_at, row.wall_ns);
+  }
+  Result<void> operator()(const LearntRow& row) {
+    return database_.run(
+        "INSERT OR REPLACE INTO learnt (job, healthy_step_s, healthy_epoch, calibration, wall_ns)"
+        " VALUES (?, ?, ?, ?, ?)",
+        row.job, row.healthy_step_s, row.healthy_epoch.value(), row.calibration, row.wall_ns);
+  }
+  Result<void> operator()(const AutomaticSwitchRow& row) {
+    return database_.run(
+        "INSERT OR REPLACE INTO automatic_switch (job, epoch, time_s, nodes, rests_until_s,"
+        " wall_ns) VALUES (?, ?, ?, ?, ?, ?)",
+        row.job, row.epoch.value(), row.time_s, fmt::format("{}", fmt::join(row.nodes, ",")),
+        row.rests_until_s, row.wall_ns);
   }
 
  private:
@@ -157,6 +181,50 @@ Result<std::shared_ptr<const solver::Plan>> read_plan(Database& database, const 
   return parsed_plan(body, job, epoch);
 }
 
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) {
+    out.push_back(word);
+  }
+  return out;
+}
+
+/// What the core remembers of a job beside its plans.
+Result<void> restore_memory(Database& database, const std::string& job, RestoredJob& out) {
+  Result<void> ok = database.each(
+      "SELECT device, node, slot, slow, slowdown, since_s, until_s, episodes, slow_s, planned_at,"
+      " wall_ns FROM device WHERE job = ? ORDER BY device",
+      [&](const Row& row) {
+        out.devices.push_back({job, row.text(0), row.text(1),
+                               static_cast<std::uint32_t>(row.integer(2)), row.integer(3) != 0,
+                               row.number(4), row.number(5), row.number(6),
+                               static_cast<std::uint32_t>(row.integer(7)), row.number(8),
+                               row.number(9), row.integer(10)});
+      },
+      job);
+  if (ok) {
+    ok = database.each(
+        "SELECT healthy_step_s, healthy_epoch, calibration, wall_ns FROM learnt WHERE job = ?",
+        [&](const Row& row) {
+          out.learnt = {job, row.number(0), Epoch(row.counter(1)), row.number(2), row.integer(3)};
+        },
+        job);
+  }
+  if (ok) {
+    // As many as the core ever looks back over; newest first from the table, oldest first out.
+    ok = database.each(
+        "SELECT epoch, time_s, nodes, rests_until_s, wall_ns FROM (SELECT * FROM automatic_switch"
+        " WHERE job = ? ORDER BY epoch DESC LIMIT 1000) ORDER BY epoch",
+        [&](const Row& row) {
+          out.switches.push_back({job, Epoch(row.counter(0)), row.number(1), split(row.text(2)),
+                                  row.number(3), row.integer(4)});
+        },
+        job);
+  }
+  return ok;
+}
+
 Result<RestoredJob> restore_job(Database& database, const solver::Job& job) {
   RestoredJob out;
   Epoch active;
@@ -182,6 +250,9 @@ Result<RestoredJob> restore_job(Database& database, const solver::Job& job) {
     ok = database.each(
         "SELECT coalesce(max(decision), 0) FROM decision WHERE job = ?",
         [&](const Row& row) { out.last_decision = row.counter(0); }, job.name);
+  }
+  if (ok) {
+    ok = restore_memory(database, job.name, out);
   }
   if (!ok) {
     return tl::unexpected(ok.error());
@@ -226,12 +297,23 @@ Result<Restored> restore(Database& database, const JobMap& jobs) {
     }
     out.jobs.emplace(name, std::move(*restored));
   }
-  if (auto ok = database.each(
-          "SELECT node, drained, reason, wall_ns FROM node_state ORDER BY node",
-          [&](const Row& row) {
-            out.nodes.push_back({row.text(0), row.integer(1) != 0, row.text(2), row.integer(3)});
-          });
-      !ok) {
+  Result<void> ok = database.each(
+      "SELECT node, drained, reason, wall_ns, pinned, pin_reason FROM node_state ORDER BY node",
+      [&](const Row& row) {
+        out.nodes.push_back({row.text(0), row.integer(1) != 0, row.text(2), row.integer(3),
+                             row.integer(4) != 0, row.text(5)});
+      });
+  if (ok) {
+    ok = database.each(
+        "SELECT who, action, reason FROM operator_action WHERE action IN ('auto on', 'auto off')"
+        " ORDER BY id DESC LIMIT 1",
+        [&](const Row& row) {
+          if (row.text(1) == "auto off") {
+            out.paused = auto_reason(false, row.text(0), row.text(2));
+          }
+        });
+  }
+  if (!ok) {
     return tl::unexpected(ok.error());
   }
   return out;

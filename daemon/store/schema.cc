@@ -5,7 +5,7 @@
 namespace tapas::daemon {
 namespace {
 
-constexpr std::int64_t kSchemaVersion = 1;
+constexpr std::int64_t kSchemaVersion = 2;
 constexpr std::int64_t kApplicationId = 0x54415053;  // "TAPS"
 
 constexpr const char* kCreate = R"sql(
@@ -74,7 +74,47 @@ PRAGMA application_id = 1413566547;
 PRAGMA user_version = 1;
 COMMIT;
 )sql";
-static_assert(kApplicationId == 1413566547 && kSchemaVersion == 1);
+static_assert(kApplicationId == 1413566547);
+
+// What is remembered of devices, of healthy jobs and of automatic switches; pins.
+constexpr const char* kFrom1To2 = R"sql(
+BEGIN IMMEDIATE;
+CREATE TABLE device (
+  job        TEXT NOT NULL,
+  device     TEXT NOT NULL,
+  node       TEXT NOT NULL,
+  slot       INTEGER NOT NULL,
+  slow       INTEGER NOT NULL CHECK (slow IN (0, 1)),
+  slowdown   REAL NOT NULL,
+  since_s    REAL NOT NULL,
+  until_s    REAL NOT NULL,
+  episodes   INTEGER NOT NULL,
+  slow_s     REAL NOT NULL,
+  planned_at REAL NOT NULL,
+  wall_ns    INTEGER NOT NULL,
+  PRIMARY KEY (job, device)
+) STRICT;
+CREATE TABLE learnt (
+  job            TEXT PRIMARY KEY NOT NULL,
+  healthy_step_s REAL NOT NULL,
+  healthy_epoch  INTEGER NOT NULL,
+  calibration    REAL NOT NULL,
+  wall_ns        INTEGER NOT NULL
+) STRICT;
+CREATE TABLE automatic_switch (
+  job           TEXT NOT NULL,
+  epoch         INTEGER NOT NULL,
+  time_s        REAL NOT NULL,
+  nodes         TEXT NOT NULL,
+  rests_until_s REAL NOT NULL,
+  wall_ns       INTEGER NOT NULL,
+  PRIMARY KEY (job, epoch)
+) STRICT;
+ALTER TABLE node_state ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0 CHECK (pinned IN (0, 1));
+ALTER TABLE node_state ADD COLUMN pin_reason TEXT NOT NULL DEFAULT '';
+PRAGMA user_version = 2;
+COMMIT;
+)sql";
 
 struct Header {
   std::int64_t application = 0;
@@ -110,7 +150,8 @@ Result<void> prepare_schema(Database& database, const std::string& path) {
     return fail(ErrorCode::kIo, "{}; {}", header.error().message, kRescue);
   }
   if (header->tables == 0 && header->application == 0) {
-    return database.script(kCreate);
+    const auto created = database.script(kCreate);
+    return created ? database.script(kFrom1To2) : created;
   }
   if (header->application != kApplicationId) {
     return fail(ErrorCode::kInvalid, "{}: a SQLite database, but not one of TAPAS; {}", path,
@@ -130,7 +171,11 @@ Result<void> prepare_schema(Database& database, const std::string& path) {
   if (finding != "ok") {
     return fail(ErrorCode::kIo, "{}: the database is damaged ({}); {}", path, finding, kRescue);
   }
-  return database.script("PRAGMA journal_mode = WAL; PRAGMA journal_size_limit = 67108864;");
+  if (auto ok = database.script("PRAGMA journal_mode = WAL; PRAGMA journal_size_limit = 67108864;");
+      !ok || header->version == kSchemaVersion) {
+    return ok;
+  }
+  return database.script(kFrom1To2);
 }
 
 Result<Term> take_next_term(Database& database) {

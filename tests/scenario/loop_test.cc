@@ -1,5 +1,5 @@
 #include "tests/scenario/sim.h"
-#include "tests/unit/solver/jobs.h"
+#include "tests/scenario/story.h"
 
 #include <gtest/gtest.h>
 
@@ -8,47 +8,7 @@
 namespace tapas::daemon::sim {
 namespace {
 
-std::shared_ptr<const solver::Job> job(std::uint32_t nodes = 4) {
-  solver::Job job = solver::testing::small_job(14, nodes, 2, 8 * nodes);
-  job.search.min_stages = 2;
-  job.search.max_stages = 2;
-  job.search.tp_widths = {2};
-  job.switch_pause_s = 0.2;
-  return std::make_shared<const solver::Job>(std::move(job));
-}
-
-Options automatic() {
-  Options options;
-  options.config.auto_replan = true;
-  return options;
-}
-
-bool watching(const Sim& sim) { return sim.view().phase == "watching"; }
-
-std::string node_name(const Sim& sim, std::uint32_t index) {
-  return sim.core().job("small")->cluster.nodes[index].name;
-}
-
-double number(const DecisionRow& row, const std::string& key) {
-  for (const Evidence& entry : row.evidence) {
-    if (entry.key == key) {
-      return std::holds_alternative<double>(entry.value)
-                 ? std::get<double>(entry.value)
-                 : static_cast<double>(std::get<std::int64_t>(entry.value));
-    }
-  }
-  ADD_FAILURE() << "decision " << row.decision << " (" << row.reason_code << ") has no " << key;
-  return 0;
-}
-
-std::string text(const DecisionRow& row, const std::string& key) {
-  for (const Evidence& entry : row.evidence) {
-    if (entry.key == key) {
-      return std::get<std::string>(entry.value);
-    }
-  }
-  return "";
-}
+std::shared_ptr<const solver::Job> job(std::uint32_t nodes = 4) { return job_on(nodes); }
 
 TEST(Loop, SlowNodeIsNamedTheJobMovesAndComesBack) {
   for (const std::uint32_t nodes : {4U, 8U}) {

@@ -16,8 +16,8 @@
 namespace tapas::daemon::sim {
 namespace {
 
-constexpr std::uint64_t kSession = 0x5e55;
 constexpr double kTickS = 0.25;
+constexpr std::uint64_t kTicksPerHeartbeat = 4;
 constexpr double kPatienceS = 20.0;  // of an agent that waits for the next order
 constexpr double kJobStartS = 1.7e9;
 
@@ -130,6 +130,14 @@ void Sim::boot() {
   for (const auto& [node, row] : disk_.nodes) {
     restored.nodes.push_back(row);
   }
+  for (const auto& [device, row] : disk_.devices) {
+    job.devices.push_back(row);
+  }
+  job.learnt = disk_.learnt;
+  for (const auto& [epoch, row] : disk_.automatic_switches) {
+    job.switches.push_back(row);
+  }
+  restored.paused = disk_.paused;
   ++life_;
   core_ = std::make_unique<Core>(options_.config,
                                  std::vector<std::shared_ptr<const solver::Job>>{job_}, restored);
@@ -140,16 +148,30 @@ void Sim::boot() {
   });
 }
 
-void Sim::crash_core() {
+void Sim::crash_core(double down_s) {
   core_.reset();
   ++life_;  // writes, answers and messages on the way are gone
   for (const auto& agent : agents_) {
     cut(agent->node);
   }
-  boot();
+  if (down_s == 0) {
+    boot();
+  } else {
+    at(down_s, [this] { boot(); });
+  }
 }
 
+void Sim::restart_job() {
+  ++session_;
+  last_step_ = 0;
+}
+
+void Sim::set_clock(const std::string& node, double off_s) { clock_off_s_[node] = off_s; }
+
 void Sim::tell_core(const Event& event) {
+  if (!core_) {
+    return;
+  }
   const auto old = core_->plan(job_->name);
   const Epoch before = old ? old->epoch : Epoch{};
   for (Action& action : core_->apply(event, clock())) {
@@ -243,6 +265,18 @@ void Sim::make_durable(const StoreRow& row) {
     disk_.decisions[decision->decision] = *decision;
   } else if (const auto* node = std::get_if<NodeStateRow>(&row)) {
     disk_.nodes[node->node] = *node;
+  } else if (const auto* device = std::get_if<DeviceRow>(&row)) {
+    disk_.devices[device->device] = *device;
+  } else if (const auto* learnt = std::get_if<LearntRow>(&row)) {
+    disk_.learnt = *learnt;
+  } else if (const auto* automatic = std::get_if<AutomaticSwitchRow>(&row)) {
+    disk_.automatic_switches[automatic->epoch] = *automatic;
+  } else if (const auto* action = std::get_if<OperatorRow>(&row)) {
+    if (action->action == "auto off") {
+      disk_.paused = auto_reason(false, action->who, action->reason);
+    } else if (action->action == "auto on") {
+      disk_.paused.reset();
+    }
   } else if (const auto* event = std::get_if<EventRow>(&row)) {
     disk_.events.push_back(*event);
   }
@@ -278,6 +312,12 @@ void Sim::restart_agent(const std::string& node) {
   cut(node);
 }
 
+void Sim::kill_agent(const std::string& node) {
+  Agent& agent = *agent_by_node_.at(node);
+  agent.up = false;
+  ++agent.line;
+}
+
 void Sim::to_core(Agent& agent, Event event) {
   if (!agent.up) {
     return;
@@ -310,11 +350,13 @@ void Sim::to_agent(const SendToAgent& message) {
 void Sim::hello(Agent& agent) {
   JobAttachment attachment;
   attachment.job = job_->name;
-  attachment.session = kSession;
+  attachment.session = session_;
   attachment.epoch = agent.epoch;
   attachment.pending_epoch = agent.pending;
   for (std::uint32_t d = 0; d < job_->cluster.type_of(agent.id).devices; ++d) {
-    attachment.ranks.push_back({job_->cluster.rank_of(agent.id, d), "", 1});
+    const RankId rank = job_->cluster.rank_of(agent.id, d);
+    const auto seat = seats_.find(rank);
+    attachment.ranks.push_back({rank, seat == seats_.end() ? "" : seat->second, 1});
   }
   to_core(agent, AgentHello{agent.node, agent.nonce, agent.term, {attachment}});
 }
@@ -463,10 +505,11 @@ void Sim::receive_order(Agent& agent, const SwitchMessage& order) {
 void Sim::fault_tick() {
   at(kTickS, [this] { fault_tick(); });
   tell_core(Tick{});
+  const bool beat = ++ticks_ % kTicksPerHeartbeat == 0;
   const Faults& faults = options_.faults;
   for (const auto& owned : agents_) {
     Agent& agent = *owned;
-    if (agent.up) {
+    if (agent.up && beat) {
       to_core(agent, AgentHeartbeat{agent.node, agent.records, 0});
       if (now_s_ - agent.last_ack_s > 3.0) {
         cut(agent.node);
@@ -517,12 +560,14 @@ void Sim::start_step() {
     }
   }
   running_epoch_ = epoch;
-  const double step_s =
-      solver::predict(*job_, plan_of(epoch), truth_).step_time_s * scale_ * extra_ratio_;
-  at(step_s, [this, epoch, begin_s = now_s_] { end_step(epoch, begin_s); });
+  const OddStep odd = odd_ ? odd_(last_step_ + 1) : OddStep{};
+  const double step_s = solver::predict(*job_, plan_of(epoch), truth_).step_time_s * scale_ *
+                            extra_ratio_ * odd.job_factor +
+                        odd.extra_s;
+  at(step_s, [this, epoch, odd, begin_s = now_s_] { end_step(epoch, begin_s, odd); });
 }
 
-void Sim::end_step(Epoch epoch, double begin_s) {
+void Sim::end_step(Epoch epoch, double begin_s, const OddStep& odd) {
   const solver::Plan& plan = plan_of(epoch);
   const auto compute = solver::stage_compute(*job_, plan);
   ++last_step_;
@@ -534,17 +579,21 @@ void Sim::end_step(Epoch epoch, double begin_s) {
       const solver::Position& position = plan.placement[r][s];
       for (const std::uint16_t device : position.devices) {
         const RankId rank = job_->cluster.rank_of(position.node, device);
-        const double factor =
-            truth_.slowdown(rank) * std::max(0.2, noise(random_)) * scale_ * plan.microbatches[r];
+        const double factor = truth_.slowdown(rank) * std::max(0.2, noise(random_)) * scale_ *
+                              plan.microbatches[r] * odd.job_factor;
+        if (odd.lost.contains(rank)) {
+          continue;
+        }
         StepSample sample;
         sample.job = name_hash(job_->name);
-        sample.session = kSession;
+        sample.session = session_;
         sample.node = name_hash(job_->cluster.nodes[position.node.value()].name);
         sample.rank = rank;
         sample.epoch = epoch;
         sample.step = last_step_;
-        sample.end_time_s = kJobStartS + now_s_;
-        sample.flags = flags_;
+        const auto off = clock_off_s_.find(agents_[position.node.value()]->node);
+        sample.end_time_s = kJobStartS + now_s_ + (off == clock_off_s_.end() ? 0 : off->second);
+        sample.flags = flags_ | odd.flags;
         sample.microbatches = plan.microbatches[r];
         sample.wall_s = last_step_s_;
         sample.forward_s = std::min(compute[r][s].forward_s * factor, last_step_s_ / 3);

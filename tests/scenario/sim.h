@@ -41,7 +41,19 @@ struct Disk {
   std::map<Epoch, SwitchRow> switches;
   std::map<std::uint64_t, DecisionRow> decisions;
   std::map<std::string, NodeStateRow> nodes;
+  std::map<std::string, DeviceRow> devices;
+  LearntRow learnt;
+  std::map<Epoch, AutomaticSwitchRow> automatic_switches;
+  std::optional<std::string> paused;
   std::vector<EventRow> events;
+};
+
+/// What is odd about one step.
+struct OddStep {
+  std::uint32_t flags = 0;
+  double job_factor = 1;       ///< of everybody's compute: batches packed to other lengths
+  double extra_s = 0;          ///< of the step, nobody's compute
+  std::set<RankId> lost = {};  ///< their records never arrive
 };
 
 class Sim {
@@ -56,16 +68,32 @@ class Sim {
 
   /// True slowdown of all devices of a node from now on.
   void slow(const std::string& node, double slowdown);
+  void slow_device(RankId rank, double slowdown) {
+    truth_.device_slowdown[rank.value()] = slowdown;
+  }
   /// The step takes this much longer with everybody's compute as it was.
   void slow_everything(double ratio) { extra_ratio_ = ratio; }
   void stop_faults() { options_.faults = {.max_delay_s = options_.faults.max_delay_s}; }
   void fail_store(bool fails) { options_.faults.store_failures = fails ? 1 : 0; }
-  void crash_core();
+  /// It is away for `down_s`; training goes on.
+  void crash_core(double down_s = 0);
+  /// The job's processes are started anew: another session, its steps counted from 1.
+  void restart_job();
+  /// Devices that the agents report; by default none has a name.
+  void seat(RankId rank, const std::string& uuid) { seats_[rank] = uuid; }
+  /// From now on the node's wall clock is off by so much.
+  void set_clock(const std::string& node, double off_s);
+  void tell(const Event& event) { tell_core(event); }
   void cut(const std::string& node);
   void restart_agent(const std::string& node);
+  /// The agent is gone for good; its ranks train on.
+  void kill_agent(const std::string& node);
   void send(OperatorCommand command);
   /// Flags for the steps to come.
   void flag_steps(std::uint32_t flags) { flags_ = flags; }
+  /// Asked before each step, by its number.
+  void odd_steps(std::function<OddStep(std::uint64_t)> odd) { odd_ = std::move(odd); }
+  [[nodiscard]] std::mt19937_64& random() { return random_; }
 
   [[nodiscard]] double now() const { return now_s_; }
   [[nodiscard]] const Core& core() const { return *core_; }
@@ -117,7 +145,7 @@ class Sim {
 
   void fault_tick();
   void start_step();
-  void end_step(Epoch epoch, double begin_s);
+  void end_step(Epoch epoch, double begin_s, const OddStep& odd);
   [[nodiscard]] const solver::Plan& plan_of(Epoch epoch) const;
 
   std::shared_ptr<const solver::Job> job_;
@@ -139,7 +167,12 @@ class Sim {
   solver::ClusterState truth_;
   double scale_ = 1;
   double extra_ratio_ = 1;
+  std::uint64_t ticks_ = 0;
   std::uint32_t flags_ = 0;
+  std::function<OddStep(std::uint64_t)> odd_;
+  std::map<RankId, std::string> seats_;
+  std::map<std::string, double> clock_off_s_;
+  std::uint64_t session_ = 0x5e55;
   bool stepping_ = false;
   std::uint64_t last_step_ = 0;
   double last_step_s_ = 0;

@@ -67,5 +67,21 @@ TEST(DaemonConfig, IsDocumentedWordForWordInTheDocs) {
       << describe_daemon_options();
 }
 
+TEST(DaemonConfig, NamesWhatAReloadChanges) {
+  DaemonConfig before;
+  DaemonConfig after;
+  EXPECT_TRUE(core_changes(before, after).empty());
+  EXPECT_TRUE(other_changes(before, after).empty());
+  after.core.cooldown_s = 60;
+  after.core.auto_replan = true;
+  after.core.replans_per_hour = 3;
+  after.listen = "tcp://127.0.0.1:1";
+  after.jobs = {"job.json"};
+  EXPECT_EQ(core_changes(before, after),
+            (std::vector<std::string>{"auto_replan false -> true", "cooldown_s 30 -> 60",
+                                      "replans_per_hour 12 -> 3"}));
+  EXPECT_EQ(other_changes(before, after).size(), 2U);
+}
+
 }  // namespace
 }  // namespace tapas

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <future>
+#include <tuple>
 #include <vector>
 
 namespace tapas::daemon {
@@ -92,6 +93,71 @@ TEST(Store, GivesBackWhatItHeldWithAHigherTerm) {
   ASSERT_EQ(restored.nodes.size(), 1U);
   EXPECT_TRUE(restored.nodes[0].drained);
   EXPECT_EQ(restored.nodes[0].reason, "fan");
+}
+
+TEST(Store, GivesBackWhatTheCoreRemembers) {
+  const TempDir dir;
+  const std::string job = tiny_job().name;
+  DeviceRow device{job, "GPU-1", "node-1", 3, true, 1.6, 100, 50, 2, 20, 1.5, 7};
+  {
+    RunningStore store(dir.path());
+    EXPECT_FALSE(store->restored().paused);
+    ASSERT_TRUE(store.write({device, LearntRow{job, 1.4, Epoch(3), 1.1, 8},
+                             AutomaticSwitchRow{job, Epoch(3), 90, {"node-1", "node-2"}, 0, 9},
+                             AutomaticSwitchRow{job, Epoch(2), 40, {"node-1"}, 640, 9},
+                             NodeStateRow{"node-2", false, "", 9, true, "profiling"},
+                             OperatorRow{"uid 0 (root)", "auto on", "try", "accepted", 10},
+                             OperatorRow{"uid 0 (root)", "auto off", "stop", "accepted", 11}}));
+    device.slowdown = 1.7;
+    device.slow = false;
+    ASSERT_TRUE(store.write({device}));
+  }
+  {
+    RunningStore store(dir.path());
+    const RestoredJob& back = store->restored().jobs.at(job);
+    ASSERT_EQ(back.devices.size(), 1U);
+    const DeviceRow& row = back.devices[0];
+    EXPECT_EQ(std::tie(row.device, row.node, row.index, row.slow, row.slowdown, row.since_s,
+                       row.until_s, row.episodes, row.slow_s, row.planned_at),
+              std::tie(device.device, device.node, device.index, device.slow, device.slowdown,
+                       device.since_s, device.until_s, device.episodes, device.slow_s,
+                       device.planned_at));
+    EXPECT_EQ(back.learnt.healthy_step_s, 1.4);
+    EXPECT_EQ(back.learnt.healthy_epoch, Epoch(3));
+    EXPECT_EQ(back.learnt.calibration, 1.1);
+    ASSERT_EQ(back.switches.size(), 2U);
+    EXPECT_EQ(back.switches[0].rests_until_s, 640);
+    EXPECT_EQ(back.switches[1].nodes, (std::vector<std::string>{"node-1", "node-2"}));
+    ASSERT_EQ(store->restored().nodes.size(), 1U);
+    EXPECT_TRUE(store->restored().nodes[0].pinned);
+    EXPECT_EQ(store->restored().nodes[0].pin_reason, "profiling");
+    EXPECT_EQ(store->restored().paused, "off by uid 0 (root): stop");
+    ASSERT_TRUE(store.write({OperatorRow{"uid 0 (root)", "auto on", "", "accepted", 12}}));
+  }
+  EXPECT_FALSE(RunningStore(dir.path())->restored().paused);
+}
+
+TEST(Store, TakesOverADatabaseOfTheFirstSchema) {
+  const TempDir dir;
+  { ASSERT_TRUE(Store::open({dir.path()}, tiny_jobs())); }
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open((dir / "tapas.db").c_str(), &database), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(database,
+                         "DROP TABLE device; DROP TABLE learnt; DROP TABLE automatic_switch;"
+                         "ALTER TABLE node_state DROP COLUMN pinned;"
+                         "ALTER TABLE node_state DROP COLUMN pin_reason;"
+                         "INSERT INTO node_state VALUES ('node-1', 1, 'fan', 5);"
+                         "PRAGMA user_version = 1",
+                         nullptr, nullptr, nullptr),
+            SQLITE_OK)
+      << sqlite3_errmsg(database);
+  sqlite3_close(database);
+  RunningStore store(dir.path());
+  EXPECT_EQ(store->restored().term, Term(2));
+  ASSERT_EQ(store->restored().nodes.size(), 1U);
+  EXPECT_TRUE(store->restored().nodes[0].drained);
+  EXPECT_FALSE(store->restored().nodes[0].pinned);
+  EXPECT_TRUE(store.write({LearntRow{tiny_job().name, 1, Epoch(1), 1, 5}}));
 }
 
 TEST(Store, HoldsEveryAcknowledgedWriteWhenCopiedAsACrashLeavesIt) {
@@ -215,7 +281,7 @@ TEST(Store, RefusesDamageAForeignDatabaseAndANewerSchemaUntouched) {
 
   const TempDir newer;
   ASSERT_TRUE(Store::open({newer.path()}, tiny_jobs()));
-  execute(newer / "tapas.db", "PRAGMA user_version = 2");
+  execute(newer / "tapas.db", "PRAGMA user_version = 3");
   refusal(newer / "tapas.db", "newer");
 
   const TempDir damaged;

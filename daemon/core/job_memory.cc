@@ -1,0 +1,180 @@
+#include "daemon/core/job_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tapas::daemon {
+namespace {
+
+constexpr double kHourS = 3600.0;
+// A switch that was taken back is remembered for as long.
+constexpr double kDayS = 24 * kHourS;
+// How long an idea rests that made the job slower; four times as long each time more.
+constexpr double kIdeaRestsS = 600.0;
+
+}  // namespace
+
+void JobLoop::restore_memory(LoopContext& context) {
+  healthy_step_s_ = restored_.learnt.healthy_step_s;
+  healthy_epoch_ = restored_.learnt.healthy_epoch;
+  calibration_ = restored_.learnt.calibration;
+  past_switches_.assign(restored_.switches.begin(), restored_.switches.end());
+  for (const DeviceRow& row : restored_.devices) {
+    memory_.restore(row);
+  }
+  std::set<std::string> names;
+  for (std::uint32_t rank = 0; rank < job_->cluster.device_count(); ++rank) {
+    const DeviceRow* row = memory_.find(RankId(rank));
+    if (row == nullptr) {
+      continue;
+    }
+    const std::string& node = job_->cluster.nodes[job_->cluster.node_of(RankId(rank)).value()].name;
+    if (row->slow) {
+      watch_.restore(RankId(rank), row->slowdown);
+      Slow& slow = slow_[node];
+      slow.since_s = slow.since_s > 0 ? std::min(slow.since_s, row->since_s) : row->since_s;
+      slow.level_since_s = slow.since_s;
+      slow.planned_at = slow.asked_at = std::max(slow.planned_at, row->planned_at);
+      names.insert(node);
+    } else if (row->planned_at > 0) {
+      recovered_nodes_.insert(node);
+    }
+  }
+  for (const auto& [node, slow] : slow_) {
+    recovered_nodes_.erase(node);
+    review_wanted_ = review_wanted_ || slow.planned_at == 0;
+  }
+  review_wanted_ = review_wanted_ || !recovered_nodes_.empty();
+  if (!names.empty()) {
+    verdict_ =
+        fmt::format("slow since before the daemon was restarted: {}", fmt::join(names, ", "));
+    context.out.event(job_->name, "verdict", *names.begin(), verdict_);
+  }
+}
+
+void JobLoop::know_devices(LoopContext& context, const std::string& node,
+                           const JobAttachment& attachment) {
+  for (const RankAttachment& entry : attachment.ranks) {
+    const std::string before = memory_.device(entry.rank);
+    if (!memory_.seat(entry.rank, entry.device_uuid)) {
+      continue;
+    }
+    watch_.forget(entry.rank);
+    const DeviceRow* row = memory_.find(entry.rank);
+    const bool slow = row != nullptr && row->slow;
+    if (slow) {
+      watch_.restore(entry.rank, row->slowdown);
+      slow_.try_emplace(node, Slow{Cause::kDevice, row->since_s, row->since_s, 0, 0, 0});
+      review_wanted_ = true;
+    } else if (slowdown(node) == 1.0) {
+      slow_.erase(node);
+    }
+    context.out.event(
+        job_->name, "device_changed", node,
+        fmt::format(
+            "device {} of {} is another one now ({}, was {}): {}",
+            job_->cluster.device_of(entry.rank), node, entry.device_uuid, before,
+            slow ? fmt::format("it was {:.2f} times as slow where it was before", row->slowdown)
+                 : "nothing is held against it"));
+  }
+  remember(context);
+}
+
+void JobLoop::remember(LoopContext& context) {
+  for (DeviceRow& row : memory_.take_changes()) {
+    context.out.journal(std::move(row));
+  }
+}
+
+void JobLoop::plan_was_made(LoopContext& context) {
+  recovered_nodes_.clear();
+  for (auto& [node, slow] : slow_) {
+    slow.planned_at = slowdown(node);
+  }
+  memory_.planned();
+  remember(context);
+}
+
+void JobLoop::forget_recovered(LoopContext& context) {
+  for (const std::string& node : recovered_nodes_) {
+    for (const RankId rank : ranks_of(node)) {
+      memory_.forget_plan(rank);
+    }
+  }
+  recovered_nodes_.clear();
+  remember(context);
+}
+
+const DeviceRow* JobLoop::worst_record(const std::string& node) const {
+  const DeviceRow* worst = nullptr;
+  for (const RankId rank : ranks_of(node)) {
+    const DeviceRow* row = memory_.find(rank);
+    if (row != nullptr && (worst == nullptr || row->episodes > worst->episodes)) {
+      worst = row;
+    }
+  }
+  return worst;
+}
+
+double JobLoop::resting_s(const LoopContext& context, const std::string& node) const {
+  double rest_s = 0;
+  for (const RankId rank : ranks_of(node)) {
+    const DeviceRow* row = memory_.find(rank);
+    if (row != nullptr && !row->slow) {
+      rest_s = std::max(
+          rest_s, row->until_s + flap_quarantine_s(context.config, row->episodes) - job_time_s_);
+    }
+  }
+  return slow_.contains(node) ? 0 : rest_s;
+}
+
+std::size_t JobLoop::recent_switches(const std::set<std::string>& nodes) const {
+  return static_cast<std::size_t>(
+      std::count_if(past_switches_.begin(), past_switches_.end(), [&](const auto& past) {
+        return past.time_s > job_time_s_ - kHourS &&
+               std::any_of(past.nodes.begin(), past.nodes.end(),
+                           [&](const std::string& node) { return nodes.contains(node); });
+      }));
+}
+
+double JobLoop::idea_rests_until_s(const std::set<std::string>& nodes) const {
+  double until_s = 0;
+  for (const AutomaticSwitchRow& past : past_switches_) {
+    if (std::equal(past.nodes.begin(), past.nodes.end(), nodes.begin(), nodes.end())) {
+      until_s = std::max(until_s, past.rests_until_s);
+    }
+  }
+  return until_s;
+}
+
+void JobLoop::note_switch(LoopContext& context, const std::set<std::string>& nodes) {
+  past_switches_.push_back(
+      {job_->name, active_->epoch, job_time_s_, {nodes.begin(), nodes.end()}, 0, 0});
+  context.out.journal(past_switches_.back());
+  while (std::max(past_switches_.front().time_s, past_switches_.front().rests_until_s) <
+         job_time_s_ - kDayS) {
+    past_switches_.pop_front();
+  }
+}
+
+double JobLoop::note_failure(LoopContext& context, const std::set<std::string>& nodes) {
+  const auto same = [&](const AutomaticSwitchRow& past) {
+    return std::equal(past.nodes.begin(), past.nodes.end(), nodes.begin(), nodes.end());
+  };
+  const auto times =
+      std::count_if(past_switches_.begin(), past_switches_.end(),
+                    [&](const auto& past) { return same(past) && past.rests_until_s > 0; });
+  const double rest_s =
+      kIdeaRestsS * std::pow(4.0, static_cast<double>(std::min<std::ptrdiff_t>(times, 4)));
+  for (AutomaticSwitchRow& past : past_switches_) {
+    if (past.epoch == active_->epoch) {
+      past.rests_until_s = job_time_s_ + rest_s;
+      context.out.journal(past);
+    }
+  }
+  return rest_s;
+}
+
+}  // namespace tapas::daemon
