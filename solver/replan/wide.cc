@@ -16,7 +16,7 @@ constexpr double kPromising = 0.03;
 constexpr std::uint64_t kBranchesOfKick = 1000;
 constexpr double kHot = 0.03;  // temperatures, as a share of the worth
 constexpr double kCold = 0.0003;
-constexpr std::uint64_t kStretch = 1000;  // evaluations of the first turn of each
+constexpr std::uint64_t kStretch = 300;  // evaluations of the first turn of each
 
 }  // namespace
 
