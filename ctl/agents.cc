@@ -4,11 +4,15 @@
 #include "ctl/table.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace tapas::ctl {
 
 namespace {
+
+/// A wrong clock misleads whoever reads logs; TAPAS itself takes durations from one clock only.
+constexpr double kWrongClockS = 5;
 
 struct Agent {
   std::string node;
@@ -16,6 +20,8 @@ struct Agent {
   bool drained = false;
   bool pinned = false;
   std::string reason;  ///< of drain or pin; a node has one of them
+  double quarantine_s = 0;
+  double clock_off_s = 0;
   double silent_s = 0;
   double slowdown = 1;
   std::uint64_t records = 0;
@@ -27,21 +33,32 @@ struct Agent {
         drained(flag_at(value, "drained")),
         pinned(flag_at(value, "pinned")),
         reason(printable(text_at(value, drained ? "drain_reason" : "pin_reason"))),
+        quarantine_s(number_at(value, "quarantine_s")),
+        clock_off_s(number_at(value, "clock_off_s")),
         silent_s(number_at(value, "silent_s")),
         slowdown(number_at(value, "slowdown")),
         records(count_at(value, "records")),
         dropped(count_at(value, "records_dropped")) {}
 
+  [[nodiscard]] bool wrong_clock() const { return std::abs(clock_off_s) >= kWrongClockS; }
   [[nodiscard]] bool slow() const { return slowdown >= kSlowNode; }
   /// Larger is more urgent; 0 needs no attention.
   [[nodiscard]] double urgency() const {
-    return (connected ? 0 : 1000) + (slow() ? 100 * slowdown : 0) + (drained || pinned ? 1 : 0);
+    return (connected ? 0 : 1000) + (slow() ? 100 * slowdown : 0) +
+           (drained || pinned || quarantine_s > 0 || wrong_clock() ? 1 : 0);
   }
   /// The daemon has no silence to report of an agent that it never heard.
   [[nodiscard]] bool never_heard() const { return !connected && silent_s == 0; }
   [[nodiscard]] std::string state() const {
     std::string text = connected ? "connected" : never_heard() ? "not seen yet" : "lost";
     text += drained ? ", drained" : pinned ? ", pinned" : "";
+    if (quarantine_s > 0) {
+      text += fmt::format(", no work moves back for {}", format_seconds(quarantine_s));
+    }
+    if (wrong_clock()) {
+      text += fmt::format(", clock {} {}", format_seconds(std::abs(clock_off_s)),
+                          clock_off_s > 0 ? "ahead" : "behind");
+    }
     return text;
   }
 };

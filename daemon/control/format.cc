@@ -43,6 +43,8 @@ json::Value agent_json(const AgentView& agent) {
           {"drain_reason", agent.drain_reason},
           {"pinned", agent.pinned},
           {"pin_reason", agent.pin_reason},
+          {"quarantine_s", agent.quarantine_s},
+          {"clock_off_s", agent.clock_off_s},
           {"silent_s", agent.silent_s},
           {"records", agent.records},
           {"records_dropped", agent.records_dropped},

@@ -518,6 +518,8 @@ StatusView Core::status(const Now& now) const {
     for (const solver::Node& node : loop.job()->cluster.nodes) {
       AgentView& view = agents[node.name];
       view.slowdown = std::max(view.slowdown, loop.slowdown(node.name));
+      view.clock_off_s = loop.clock_off_s(node.name);
+      view.quarantine_s = std::max(view.quarantine_s, loop.resting_s(impl_->config, node.name));
     }
   }
   for (const auto& [node, agent] : impl_->registry.agents()) {

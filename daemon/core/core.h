@@ -40,6 +40,8 @@ struct AgentView {
   std::string drain_reason;
   bool pinned = false;
   std::string pin_reason;
+  double clock_off_s = 0;   ///< its clock is ahead of most others; nothing depends on it
+  double quarantine_s = 0;  ///< job time until work may move back to it, 0 = now
   double silent_s = 0;
   std::uint64_t records = 0;
   std::uint64_t records_dropped = 0;

@@ -62,7 +62,7 @@ void JobLoop::review(LoopContext& context) {
   if (slow_.empty()) {
     double rest_s = std::numeric_limits<double>::infinity();
     for (const std::string& node : recovered_nodes_) {
-      rest_s = std::min(rest_s, resting_s(context, node));
+      rest_s = std::min(rest_s, resting_s(context.config, node));
     }
     if (rest_s > 0) {
       hold_recovery(context, rest_s);
@@ -104,7 +104,7 @@ std::vector<bool> JobLoop::pinned(const LoopContext& context, Trigger trigger) c
     const auto state = context.nodes.find(node);
     // An operator's order skips a quarantine, never a pin.
     out[n] = (state != context.nodes.end() && state->second.pinned) ||
-             (automatic && resting_s(context, node) > 0);
+             (automatic && resting_s(context.config, node) > 0);
   }
   return out;
 }

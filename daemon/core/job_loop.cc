@@ -14,6 +14,8 @@ namespace {
 // Timers of one rank start and stop at slightly different moments.
 constexpr double kTimerTolerance = 1.1;
 constexpr double kTimerToleranceS = 0.001;
+// Clocks are compared each so many steps.
+constexpr std::uint64_t kClockSteps = 16;
 
 bool finite_and_positive(double value) { return std::isfinite(value) && value >= 0; }
 
@@ -36,7 +38,8 @@ JobLoop::JobLoop(std::shared_ptr<const solver::Job> job, RestoredJob restored)
       last_decision_(restored_.last_decision),
       window_(job_->cluster.device_count()),
       watch_(job_->cluster.device_count()),
-      memory_(job_->name, job_->cluster) {}
+      memory_(job_->name, job_->cluster),
+      clock_off_s_(job_->cluster.device_count(), 0.0) {}
 
 void JobLoop::start(LoopContext& context) {
   for (const SwitchRow& open : restored_.open_switches) {
@@ -250,11 +253,43 @@ void JobLoop::judge(LoopContext& context) {
     paced_at_ = context.out.now().steady;
   }
   while (auto whole = window_.next()) {
+    if (whole->step % kClockSteps == 0) {
+      note_clocks(*whole);
+    }
     if (const auto step = watch_.observe(*whole)) {
       on_step(context, *step);
     }
     window_.recycle(std::move(*whole));
   }
+}
+
+void JobLoop::note_clocks(const WholeStep& step) {
+  std::vector<double> ends;
+  for (const RankStep& rank : step.ranks) {
+    if (rank.seen) {
+      ends.push_back(rank.end_s);
+    }
+  }
+  if (ends.empty()) {
+    return;
+  }
+  const auto middle = ends.begin() + static_cast<std::ptrdiff_t>(ends.size() / 2);
+  std::nth_element(ends.begin(), middle, ends.end());
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    if (step.ranks[rank].seen) {
+      clock_off_s_[rank] = step.ranks[rank].end_s - *middle;
+    }
+  }
+}
+
+double JobLoop::clock_off_s(const std::string& node) const {
+  double worst = 0;
+  for (const RankId rank : ranks_of(node)) {
+    if (const double off = clock_off_s_[rank.value()]; std::abs(off) > std::abs(worst)) {
+      worst = off;
+    }
+  }
+  return worst;
 }
 
 bool JobLoop::vote(LoopContext& context, const AgentVote& vote) {

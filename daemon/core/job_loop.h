@@ -82,6 +82,11 @@ class JobLoop {
   [[nodiscard]] const std::shared_ptr<const solver::Plan>& plan() const { return active_; }
   [[nodiscard]] const std::deque<DecisionRow>& decisions() const { return decisions_; }
   [[nodiscard]] JobView view(const Registry& registry) const;
+  /// How far the clock of a node is ahead of most others at the end of a step, which all ranks of a
+  /// job reach together.
+  [[nodiscard]] double clock_off_s(const std::string& node) const;
+  /// Job time until work may move back to a node that was slow again and again; 0 = now.
+  [[nodiscard]] double resting_s(const CoreConfig& config, const std::string& node) const;
   /// Worst measured slowdown of a node's devices.
   [[nodiscard]] double slowdown(const std::string& node) const;
 
@@ -128,8 +133,6 @@ class JobLoop {
   void remember(LoopContext& context);
   void plan_was_made(LoopContext& context);
   void forget_recovered(LoopContext& context);
-  /// Until work may move back to the node, 0 = now.
-  [[nodiscard]] double resting_s(const LoopContext& context, const std::string& node) const;
   [[nodiscard]] const DeviceRow* worst_record(const std::string& node) const;
   [[nodiscard]] std::size_t recent_switches(const std::set<std::string>& nodes) const;
   [[nodiscard]] double idea_rests_until_s(const std::set<std::string>& nodes) const;
@@ -143,6 +146,7 @@ class JobLoop {
   [[nodiscard]] bool follows_session(LoopContext& context, const StepSample& sample);
   [[nodiscard]] std::vector<RankId> ranks_of(const std::string& node) const;
   void adopt(std::shared_ptr<const solver::Plan> plan);
+  void note_clocks(const WholeStep& step);
   void send_active(LoopContext& context, const std::string& node) const;
 
   // job_judge.cc
@@ -218,8 +222,9 @@ class JobLoop {
   StepWindow window_;
   Watch watch_;
   DeviceMemory memory_;
-  double job_time_s_ = 0;   ///< end of the last plain step
-  double steps_per_s_ = 0;  ///< on the steady clock, which deadlines and messages live by
+  std::vector<double> clock_off_s_;  ///< per RankId
+  double job_time_s_ = 0;            ///< end of the last plain step
+  double steps_per_s_ = 0;           ///< on the steady clock, which deadlines and messages live by
   std::uint64_t paced_step_ = 0;
   std::chrono::nanoseconds paced_at_{0};
 

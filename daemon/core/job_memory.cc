@@ -118,16 +118,20 @@ const DeviceRow* JobLoop::worst_record(const std::string& node) const {
   return worst;
 }
 
-double JobLoop::resting_s(const LoopContext& context, const std::string& node) const {
-  double rest_s = 0;
+double JobLoop::resting_s(const CoreConfig& config, const std::string& node) const {
+  if (slow_.contains(node)) {
+    return 0;
+  }
+  double longest_s = 0;
   for (const RankId rank : ranks_of(node)) {
     const DeviceRow* row = memory_.find(rank);
     if (row != nullptr && !row->slow) {
-      rest_s = std::max(
-          rest_s, row->until_s + flap_quarantine_s(context.config, row->episodes) - job_time_s_);
+      const double whole_s = flap_quarantine_s(config, row->episodes);
+      // After a restart the job's time is not known before its first step.
+      longest_s = std::max(longest_s, std::min(whole_s, row->until_s + whole_s - job_time_s_));
     }
   }
-  return slow_.contains(node) ? 0 : rest_s;
+  return longest_s;
 }
 
 std::size_t JobLoop::recent_switches(const std::set<std::string>& nodes) const {

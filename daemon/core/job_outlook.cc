@@ -56,7 +56,8 @@ JobLoop::Rest JobLoop::expected_rest(const LoopContext& context) const {
       }
     }
     return {kHealthS / episodes,
-            fmt::format("slow {} times in a row, so well for an hour over that", episodes)};
+            episodes == 1 ? std::string("health is expected to last an hour")
+                          : fmt::format("an hour over its {} episodes in a row", episodes)};
   }
   // What no plan was made for yet is what is asked about, else what moved since: it takes all
   // levels as they are, so it lasts no longer than the one that moved last.

@@ -399,6 +399,12 @@ TEST(Cases, ClocksThatJumpHurtNobody) {
   for (const auto& [reason, count] : sim.core().status({}).rejected) {
     EXPECT_TRUE(reason == "late_step" && count < 32U) << reason << " " << count;  // of the start
   }
+  for (const AgentView& agent : sim.core().status({}).agents) {
+    const double off_s = agent.node == node_name(sim, 11)  ? 300
+                         : agent.node == node_name(sim, 4) ? -90
+                                                           : 0;
+    EXPECT_NEAR(agent.clock_off_s, off_s, 1e-6) << agent.node;
+  }
   // Durations and ages are still right.
   sim.slow(node_name(sim, 4), 1.5);
   ASSERT_TRUE(sim.run_till([&] { return !sim.events("verdict").empty(); }, 60));

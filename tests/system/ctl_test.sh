@@ -111,6 +111,12 @@ expect 5 'did you mean node-1?' node drain node1 --reason test
 expect 0 'node-1' node drain node-1 --reason test
 expect 0 'drained' node list
 expect 0 'node-1' node undrain node-1
+expect 2 --reason node pin node-1
+expect 0 'node-1 is pinned' node pin node-1 --reason test
+expect 0 'pinned' node list
+expect 4 'unpin it first' node drain node-1 --reason test
+expect 0 'not pinned any more' node unpin node-1
+expect 4 'is not pinned' node unpin node-1
 expect 0 'is on' auto on --reason test
 expect 0 'auto on' status
 

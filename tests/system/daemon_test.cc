@@ -145,6 +145,27 @@ TEST(Daemon, KeepsTheOldKeysWhenANewFileIsBad) {
   EXPECT_TRUE(agent.receive_a<wire::Welcome>()) << cluster.log();
 }
 
+TEST(Daemon, TakesOverThresholdsAndNamesThem) {
+  Cluster cluster({"n1"}, {{"cooldown_s", 30}});
+  ASSERT_TRUE(cluster.start()) << cluster.log();
+  const std::string path = cluster.dir / "tapasd.json";
+  json::Value config = json::parse_file(path).value();
+  config["cooldown_s"] = 45;
+  config["event_rows"] = 5000;
+  write_file(path, json::dump(config));
+  cluster.daemon->signal(SIGHUP);
+  const auto said = [&](const char* text) {
+    return eventually([&] { return cluster.log().find(text) != std::string::npos; });
+  };
+  EXPECT_TRUE(said("configuration read again: cooldown_s 30 -> 45")) << cluster.log();
+  EXPECT_TRUE(said("needs a restart of tapasd: event_rows 1000000 -> 5000")) << cluster.log();
+  config["cooldown_s"] = -1;
+  write_file(path, json::dump(config));
+  cluster.daemon->signal(SIGHUP);
+  EXPECT_TRUE(said("the old configuration stays")) << cluster.log();
+  EXPECT_EQ(cluster.get("/v1/status").status, 200);
+}
+
 TEST(Daemon, RemembersADrainedNode) {
   Cluster cluster({"node-1"}, {{"jobs", {TAPAS_SOURCE_DIR "/config/examples/gpt-tiny-4x2.json"}}});
   ASSERT_TRUE(cluster.start()) << cluster.log();

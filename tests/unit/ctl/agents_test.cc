@@ -41,6 +41,23 @@ TEST(AgentDigest, SaysWhyANodeIsListed) {
             "  n2  connected, drained (fan)\n");
 }
 
+TEST(AgentDigest, ShowsPinsQuarantinesAndWrongClocks) {
+  json::Value agents = json::Value::array();
+  for (const char* name : {"n1", "n2", "n3", "n4"}) {
+    agents.push_back(agent(name, true, 1.0));
+  }
+  agents[0]["pinned"] = true;
+  agents[0]["pin_reason"] = "profiling";
+  agents[1]["quarantine_s"] = 600.0;
+  agents[2]["clock_off_s"] = -90.0;
+  agents[3]["clock_off_s"] = 0.2;
+  EXPECT_EQ(agent_digest(agents, 8),
+            "4: 4 connected, 0 lost, 0 not seen yet, 0 slow, 0 drained\n"
+            "  n1  connected, pinned (profiling)\n"
+            "  n2  connected, no work moves back for 10 min 00 s\n"
+            "  n3  connected, clock 90.00 s behind\n");
+}
+
 TEST(AgentDigest, TellsAnAgentThatNeverCameFromOneThatWentAway) {
   json::Value agents = json::Value::array({agent("n1", false, 1.0), agent("n2", false, 1.0)});
   agents[0]["silent_s"] = 0.0;

@@ -162,6 +162,16 @@ TEST(OperatorApi, PassesAChangeOnAndReturnsItsOutcome) {
   EXPECT_EQ(harness.body(harness.wait())["message"], "node-1 is drained");
 }
 
+TEST(OperatorApi, PinsAndUnpinsANode) {
+  ApiHarness harness;
+  harness.send("POST", "/v1/nodes/node-1/pin", R"({"reason": "profiling"})");
+  harness.send("POST", "/v1/nodes/node-1/unpin", "{}");
+  ASSERT_EQ(harness.commands.size(), 2U);
+  EXPECT_EQ(std::get<Pin>(harness.commands[0].verb).node, "node-1");
+  EXPECT_EQ(std::get<Pin>(harness.commands[0].verb).reason, "profiling");
+  EXPECT_EQ(std::get<Unpin>(harness.commands[1].verb).node, "node-1");
+}
+
 TEST(OperatorApi, ShowsAProposalWithItsPlan) {
   ApiHarness harness;
   harness.send("POST", "/v1/jobs/gpt-tiny/replan", R"({"dry_run": true})");
@@ -192,6 +202,8 @@ TEST(OperatorApi, RefusesBadBodiesWithoutACommand) {
       {"/v1/nodes/node-1/drain", R"({"reason": ""})"},
       {"/v1/nodes/node-1/drain", R"({"reason": "x", "soft": 1})"},
       {"/v1/nodes/node 1/drain", R"({"reason": "x"})"},
+      {"/v1/nodes/node-1/pin", "{}"},
+      {"/v1/nodes/node-1/unpin", R"({"reason": "x"})"},
       {"/v1/auto", R"({"reason": "x"})"},
       {"/v1/auto", R"({"on": 1, "reason": "x"})"},
       {"/v1/auto", "{"},
