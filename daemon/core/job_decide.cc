@@ -11,6 +11,9 @@ namespace {
 
 constexpr std::size_t kKeptDecisions = 64;
 constexpr double kHourS = 3600.0;
+// Plans are looked for as if it lasted this long at least: what a switch would save must be known
+// to tell when it is due. Whether it pays is weighed over the time that is really expected.
+constexpr double kLeastHorizonS = 600.0;
 
 double bytes_of(const std::vector<solver::LayerMove>& moves) {
   double bytes = 0;
@@ -117,7 +120,7 @@ void JobLoop::ask(LoopContext& context, Ask ask) {
   problem.current = *active_;
   problem.state = cluster_state(context);
   problem.pinned = pinned(context, ask.trigger);
-  problem.expected_episode_s = ask.rest.seconds;
+  problem.expected_episode_s = std::max(ask.rest.seconds, kLeastHorizonS);
   problem.calibration = calibration_;
   context.out.add(RequestReplan{job_->name, request, std::move(problem)});
   asks_[request] = std::move(ask);
@@ -176,7 +179,8 @@ Circumstances JobLoop::circumstances(const LoopContext& context, const Ask& ask,
   return out;
 }
 
-std::vector<Evidence> JobLoop::proposal_evidence(const Ask& ask, const ReplanSolved& solved) const {
+std::vector<Evidence> JobLoop::proposal_evidence(const Ask& ask, const ReplanSolved& solved,
+                                                 const solver::Proposal* change) const {
   std::vector<Evidence> evidence;
   if (ask.trigger == Trigger::kCulprit || ask.trigger == Trigger::kRecovery) {
     evidence = verdict_evidence_;
@@ -188,7 +192,7 @@ std::vector<Evidence> JobLoop::proposal_evidence(const Ask& ask, const ReplanSol
   put(evidence, "expected_episode_s", ask.rest.seconds);
   put(evidence, "expected_because", ask.rest.basis);
   if (solved.proposal) {
-    const solver::Proposal& proposal = *solved.proposal;
+    const solver::Proposal& proposal = change != nullptr ? *change : *solved.proposal;
     put(evidence, "step_before_s", proposal.step_before_s);
     put(evidence, "step_after_s", proposal.step_after_s);
     put(evidence, "lower_bound_s", proposal.lower_bound_s);
@@ -198,7 +202,11 @@ std::vector<Evidence> JobLoop::proposal_evidence(const Ask& ask, const ReplanSol
     if (!proposal.tried.empty()) {
       put(evidence, "first_step_s", proposal.tried.front().step_s);
     }
-    put(evidence, "net_gain_s", proposal.net_gain_s);
+    if (proposal.improves) {
+      put(evidence, "net_gain_s",
+          (ask.rest.seconds - proposal.switch_s) * proposal.step_before_s / proposal.step_after_s -
+              ask.rest.seconds);
+    }
     put(evidence, "switch_cost_s", proposal.switch_s);
     put(evidence, "layers_moved", static_cast<std::int64_t>(proposal.moves.size()));
     put(evidence, "bytes_moved", bytes_of(proposal.moves));
@@ -274,7 +282,8 @@ void JobLoop::decide(LoopContext& context, const Ask& ask, const ReplanSolved& s
       return;
     }
   }
-  DecisionRow row = new_decision(choice.code, choice.sentence, proposal_evidence(ask, solved));
+  DecisionRow row =
+      new_decision(choice.code, choice.sentence, proposal_evidence(ask, solved, priced.change));
   put(row.evidence, "decided_by", choice.decided_by);
   put(row.evidence, "lost_so_far_s", ahead.lost_s);
   if (!priced.prices.empty()) {

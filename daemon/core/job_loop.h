@@ -173,8 +173,9 @@ class JobLoop {
                                        const std::set<std::string>& nodes) const;
   [[nodiscard]] Circumstances circumstances(const LoopContext& context, const Ask& ask,
                                             const solver::Proposal* change) const;
-  [[nodiscard]] std::vector<Evidence> proposal_evidence(const Ask& ask,
-                                                        const ReplanSolved& solved) const;
+  /// Of the change, or of the proposal when that is none.
+  [[nodiscard]] std::vector<Evidence> proposal_evidence(const Ask& ask, const ReplanSolved& solved,
+                                                        const solver::Proposal* change) const;
   void decide(LoopContext& context, const Ask& ask, const ReplanSolved& solved);
   void answer(LoopContext& context, const Ask& ask, const Choice& choice,
               const ReplanSolved& solved, std::uint64_t write);

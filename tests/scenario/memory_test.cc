@@ -118,6 +118,30 @@ TEST(Memory, ADecisionCarriesThePricesOfWhatItDidNotDo) {
   }
 }
 
+TEST(Memory, ASwitchThatCostsMuchIsMadeWhenTheLossEqualsItsCost) {
+  Options options = automatic();
+  options.config.episode_prior_s = 10;
+  Sim sim(job_on(8, 2, 14, 0, 30), options);
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.run_until(sim.now() + 20);
+  sim.slow(node_name(sim, 2), 1.6);
+  const double slow_at = sim.now();
+  ASSERT_TRUE(sim.run_till([&] { return epoch(sim) == Epoch(2); }, 600)) << told(sim, "decision");
+  const auto decisions = sim.core().decisions("small");
+  ASSERT_GE(decisions.size(), 2U);
+  EXPECT_EQ(decisions[0].reason_code, "micro_replan");
+  EXPECT_EQ(decisions[1].reason_code, "not_worth_it");
+  const double healthy_s = number(decisions[0], "healthy_step_s");
+  const double cost_s = number(decisions[0], "switch_cost_s");
+  const double rate = healthy_s / number(decisions[0], "step_after_s") -
+                      healthy_s / number(decisions[0], "step_before_s");
+  // Asked again at least every minute, and a switch takes its steps.
+  const double due_s = cost_s / rate;
+  EXPECT_GE(sim.now() - slow_at, due_s);
+  EXPECT_LE(sim.now() - slow_at, due_s + 60 + 10);
+  EXPECT_GT(number(decisions[0], "lost_so_far_s"), cost_s);
+}
+
 TEST(Memory, WhatIsPinnedKeepsItsLayers) {
   Sim sim(job_on(8), {});
   ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
