@@ -211,6 +211,7 @@ Verdict attribute(const Findings& findings, const Roles& roles, const solver::Cl
     }
   }
   if (!out.culprits.empty()) {
+    double share = 1;
     std::stable_sort(out.culprits.begin(), out.culprits.end(),
                      [](const Culprit& a, const Culprit& b) { return a.slowdown > b.slowdown; });
     const Culprit& worst = out.culprits.front();
@@ -219,13 +220,17 @@ Verdict attribute(const Findings& findings, const Roles& roles, const solver::Cl
       if (cluster.nodes[cluster.node_of(rank.rank).value()].name == worst.node &&
           rank.slowdown > out.slowdown) {
         take_levels(out, rank);
+        share = rank.share;
         out.equals = roles.equals_of(rank.rank);
       }
     }
     out.slowdown = worst.slowdown;
     out.sentence = fmt::format(
-        "{} computes {:.2f} times as long as its {} equals since step {}{}", who(worst, cluster),
-        worst.slowdown, out.equals.size(), out.since.step,
+        "{} {} as long as its {} equals since step {}{}", who(worst, cluster),
+        share < 1 ? fmt::format("flaps: in {:.0f} % of its steps it computes {:.2f} times",
+                                100 * share, out.after / out.before)
+                  : fmt::format("computes {:.2f} times", worst.slowdown),
+        out.equals.size(), out.since.step,
         out.culprits.size() > 1 ? fmt::format("; {} more node(s) are slow", out.culprits.size() - 1)
                                 : "; the other ranks only wait for it");
     return out;

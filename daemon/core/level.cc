@@ -16,25 +16,46 @@ constexpr std::uint32_t kLongRun = 32;
 // Values that shape the baseline after the learning steps: few, so that no drift is followed; more
 // when noise asks for it.
 constexpr double kBaselineSteps = 128;
-constexpr double kMostBaselineSteps = 512;
+constexpr double kNoisy = 0.025;
+constexpr double kMostBaselineSteps = 1024;
+// Standard errors of a rise, and of a single step, up to which the baseline is still refined.
+constexpr double kUndisturbed = 2;
+constexpr double kOutlier = 3;
+// A median knows as much as the mean of fewer values.
+constexpr double kMedianKnows = 0.64;
+// Of normal values the clamped ones tell 0.68 times how far off the mean is.
+constexpr double kHuberGain = 1.47;
 // A change of a culprit's level below this is not worth another look (about 16 %).
 constexpr double kLeastMove = 0.15;
 // How many of the latest values tell where a series lies that has raised no alarm of its own.
 constexpr std::size_t kFewSteps = 4;
 // Median of |difference of two normal values| = 0.6745 * sqrt(2) * sigma.
 constexpr double kSigmaPerDifference = 1.0 / (0.6745 * 1.41421356);
+// The mean of it is 2 / sqrt(pi) * sigma.
+constexpr double kSigmaPerMeanDifference = 0.886227;
+// So much more than usual, noise counts at once, and fades as the usual value catches up.
+constexpr double kBurst = 1.5;
+constexpr double kBurstFades = 0.9;
+constexpr std::uint32_t kNoisePrior = 32;
+constexpr std::uint32_t kNoiseSteps = 128;
+constexpr double kMostDifference = 4;
 
 }  // namespace
 
 Sensitivity Sensitivity::of(double sigma, std::uint32_t steps, double slack) {
   const double noise = std::max(sigma, kLeastNoise);
-  return {slack, kEvidence * noise / std::sqrt(static_cast<double>(steps) - 0.1), noise};
+  Sensitivity out;
+  out.slack = slack;
+  out.clip = kEvidence * noise / std::sqrt(static_cast<double>(steps) - 0.1);
+  out.noise = noise;
+  return out;
 }
 
 void NoiseEstimate::add(double typical_difference) {
   const double sample = typical_difference * kSigmaPerDifference;
   count_ = std::min(count_ + 1, 32U);
   sigma_ += (sample - sigma_) / count_;
+  burst_ = std::max(kBurstFades * burst_, sample > kBurst * sigma_ ? sample : 0);
 }
 
 void Level::restart() {
@@ -60,56 +81,89 @@ double Level::recent(std::size_t count) const {
   return *middle;
 }
 
+/// One of many may be noisier than the others; the common noise counts until enough is known. A
+/// series without equals has only its own, which the common one is then.
+void Level::learn_noise(double value, double noise) {
+  if (!among_equals()) {
+    noise_ = noise;
+    return;
+  }
+  if (differences_ == 0) {
+    difference_ = noise / kSigmaPerMeanDifference;
+    differences_ = kNoisePrior;
+  }
+  noise_ = std::max(noise, difference_ * kSigmaPerMeanDifference);
+  if (ring_size_ > 0) {
+    const double before = ring_[(ring_next_ + kRing - 1) % kRing];
+    const double difference = std::min(std::abs(value - before), kMostDifference * noise_);
+    differences_ = std::min(differences_ + 1, kNoiseSteps);
+    difference_ += (difference - difference_) / differences_;
+  }
+}
+
+void Level::learn() {
+  known_ = kMedianKnows * seen_;
+  const double learnt = usual_ + known_ / (known_ + prior_steps()) * (recent() - usual_);
+  baseline_ = learnt > usual_ + spread_ ? usual_ : learnt;
+  ++times_learnt_;
+}
+
+void Level::refine(double deviation) {
+  const double noisier = std::max(1.0, noise_ / kNoisy);
+  if (seen_ < std::min(kBaselineSteps * noisier * noisier, kMostBaselineSteps) &&
+      std::max(confidence(), sure(down_)) < kUndisturbed &&
+      std::abs(deviation) < kOutlier * noise_) {
+    // Huber's mean without outliers: no spike moves it, and a fault that begins this early little.
+    ++seen_;
+    ++known_;
+    const double step = kHuberGain * std::clamp(deviation, -noise_, noise_);
+    const double refined = baseline_ + step / (known_ + prior_steps());
+    baseline_ = std::min(refined, std::max(baseline_, usual_ + spread_));
+  }
+}
+
 void Level::observe(double value, const Sensitivity& sensitivity, const StepStamp& stamp) {
+  learn_noise(value, sensitivity.noise);
   ring_[ring_next_] = value;
   ring_next_ = (ring_next_ + 1) % kRing;
   ring_size_ = std::min(ring_size_ + 1, kRing);
   if (learning()) {
     if (++seen_ == learn_steps_) {
-      baseline_ = recent() > usual_ + spread_ ? usual_ : recent();
-      ++times_learnt_;
+      learn();
     }
     return;
   }
-  // How badly the baseline is known counts, too: two standard errors of it.
-  slack_ = sensitivity.slack + 2 * sensitivity.noise / std::sqrt(static_cast<double>(seen_));
-  noise_ = sensitivity.noise;
-  const auto clipped = [&](double excess) {
-    return std::clamp(excess, -sensitivity.clip, sensitivity.clip);
-  };
+  slack_ = sensitivity.slack + sensitivity.doubt * noise_ / std::sqrt(known_ + prior_steps());
+  const double clip = sensitivity.clip * noise_ / sensitivity.noise;
+  const double unit = unit_of_evidence();
+  const auto clipped = [&](double excess) { return std::clamp(excess, -clip, clip) / unit; };
   const double deviation = value - baseline_;
   if (blamed_) {
     // Half way back is the border; the same pace in both directions.
-    up_.add(clipped(level_ / 2 - deviation), stamp);
+    up_.add(clipped(level_ / 2 - deviation), 0, stamp);
     recovered_ = confidence() >= kEvidence;
     ++blamed_steps_;
     return;
   }
-  up_.add(clipped(deviation - slack_), stamp);
+  up_.add(clipped(deviation - slack_), (sensitivity.least - slack_) / unit, stamp);
   alarmed_ = confidence() >= kEvidence;
-  down_.add(clipped(-deviation - slack_), stamp);
-  if (down_.evidence() >= kEvidence * noise_) {
+  down_.add(clipped(-deviation - slack_), 0, stamp);
+  if (sure(down_) >= kEvidence) {
     restart();
     return;
   }
-  const double noisier = std::max(1.0, noise_ / slack_);
-  if (seen_ < std::min(kBaselineSteps * noisier * noisier, kMostBaselineSteps) &&
-      confidence() < kEvidence / 2) {
-    // Huber's mean: a spike, or a fault that begins this early, moves it no more than noise does.
-    const double step = std::clamp(deviation, -noise_, noise_) / ++seen_;
-    baseline_ = std::min(baseline_ + step, usual_ + spread_);
-  }
+  refine(deviation);
 }
 
 double Level::deviation() const {
   if (!blamed_ && run() > kLongRun) {
-    return slack_ + up_.mean();
+    return slack_ + unit_of_evidence() * up_.mean();
   }
   return recent(blamed_ || run() == 0 ? kRing : std::min<std::size_t>(run(), kRing)) - baseline_;
 }
 
 bool Level::holds(const Sensitivity& sensitivity) const {
-  return alarmed_ && (run() > kLongRun || recent() - baseline_ > sensitivity.slack);
+  return alarmed_ && (run() > kLongRun || deviation() > sensitivity.slack);
 }
 
 void Level::blame() { blame(deviation()); }

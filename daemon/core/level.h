@@ -2,9 +2,11 @@
 
 #include "daemon/core/rise.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace tapas::daemon {
 
@@ -13,6 +15,10 @@ struct Sensitivity {
   double slack = 0;  ///< deviation that healthy devices differ by; never adds up to an alarm
   double clip = 0;   ///< beyond the slack one step counts as at most this
   double noise = 0;  ///< of one step, as far as it is believed
+  /// So many standard errors of the baseline add to the slack: as many as the worst known of all
+  /// series that are watched may be off by.
+  double doubt = 2;
+  double least = 0;  ///< a rise that is on average less than this is not told
 
   /// `sigma` is the measured noise of one step; even clear deviations need `steps` steps, so
   /// `steps` - 1 spikes in a row never alarm.
@@ -25,11 +31,17 @@ class NoiseEstimate {
  public:
   /// `typical_difference`: median over ranks (or one value) of |x[t] - x[t-1]|.
   void add(double typical_difference);
-  void restart() { count_ = 0; }
+  void restart() {
+    count_ = 0;
+    burst_ = 0;
+  }
   [[nodiscard]] double sigma() const { return sigma_; }
+  /// The same, but work that turns uneven shows at once.
+  [[nodiscard]] double at_once() const { return std::max(sigma_, burst_); }
 
  private:
   double sigma_ = 0;
+  double burst_ = 0;
   std::uint32_t count_ = 0;
 };
 
@@ -43,10 +55,16 @@ class Level {
  public:
   /// `spread`: how far above its usual value a healthy series may lie. Whoever learns more than
   /// that is slow from the start, by all of it: the usual value becomes the baseline.
-  Level(std::uint32_t learn_steps, double spread) : learn_steps_(learn_steps), spread_(spread) {}
+  /// `typical`: standard deviation of healthy series around the usual value, where it is known;
+  /// what little is learnt in noise is drawn towards the usual value accordingly.
+  Level(std::uint32_t learn_steps, double spread,
+        double typical = std::numeric_limits<double>::infinity())
+      : learn_steps_(learn_steps), spread_(spread), typical_(typical) {}
 
   /// What others that do the same say the series should be; 0 until told.
   void expect(double usual) { usual_ = usual; }
+  /// Another spread.
+  void allow(double spread) { spread_ = spread; }
 
   /// New session or new work: learn again. A blame and the baseline it refers to stay.
   void restart();
@@ -54,8 +72,13 @@ class Level {
 
   [[nodiscard]] bool learning() const { return seen_ < learn_steps_; }
   [[nodiscard]] double baseline() const { return baseline_; }
-  /// Lower median of the latest values.
+  /// Of one step: the common one, or the series' own where that is larger.
+  [[nodiscard]] double noise() const { return noise_; }
+  /// What the series may lie above its baseline, the doubt about that included.
+  [[nodiscard]] double slack() const { return slack_; }
+  /// Lower median of the latest values, of all that are kept (eight) or of the last `count`.
   [[nodiscard]] double recent() const { return recent(kRing); }
+  [[nodiscard]] double recent(std::size_t count) const;
   /// How often a baseline was learnt.
   [[nodiscard]] std::uint32_t times_learnt() const { return times_learnt_; }
   /// Not blamed, and the alarm level is reached.
@@ -71,7 +94,7 @@ class Level {
   [[nodiscard]] const StepStamp& since() const { return up_.since(); }
   [[nodiscard]] std::uint32_t run() const { return up_.run(); }
   /// How sure the deviation is, in standard errors beyond the slack.
-  [[nodiscard]] double confidence() const { return noise_ > 0 ? up_.evidence() / noise_ : 0; }
+  [[nodiscard]] double confidence() const { return sure(up_); }
 
   /// Takes deviation() as the level of a culprit.
   void blame();
@@ -90,14 +113,27 @@ class Level {
 
  private:
   static constexpr std::size_t kRing = 8;
-  /// Lower median of the last `count` values.
-  [[nodiscard]] double recent(std::size_t count) const;
+  [[nodiscard]] bool among_equals() const { return typical_ < std::numeric_limits<double>::max(); }
+  /// Of many, each step is weighed by the noise known then, which a rise of one does not change.
+  /// The noise of a single series grows with the edge of its own rise, and falls again: the noise
+  /// known last counts.
+  [[nodiscard]] double unit_of_evidence() const { return among_equals() ? noise_ : 1; }
+  [[nodiscard]] double sure(const Rise& rise) const {
+    return noise_ > 0 ? rise.evidence() * unit_of_evidence() / noise_ : 0;
+  }
+  void learn_noise(double value, double noise);
+  void learn();
+  void refine(double deviation);
+  /// The usual value tells as much about the baseline as so many values.
+  [[nodiscard]] double prior_steps() const { return noise_ * noise_ / (typical_ * typical_); }
 
   std::uint32_t learn_steps_;
   double spread_;
+  double typical_;
   double usual_ = 0;
   std::uint32_t seen_ = 0;
   double baseline_ = 0;
+  double known_ = 0;                  ///< from so many independent values
   std::array<double, kRing> ring_{};  ///< raw values
   std::size_t ring_size_ = 0;
   std::size_t ring_next_ = 0;
@@ -106,6 +142,8 @@ class Level {
   Rise down_;  ///< faster than the baseline
   double slack_ = 0;
   double noise_ = 0;
+  double difference_ = 0;  ///< mean distance of consecutive values
+  std::uint32_t differences_ = 0;
   std::uint32_t blamed_steps_ = 0;
   bool alarmed_ = false;
   bool blamed_ = false;

@@ -23,8 +23,11 @@ void Rise::push(const StepStamp& stamp) {
   starts_[size_++] = {sum_, count_, stamp};
 }
 
-void Rise::add(double value, const StepStamp& stamp) {
+void Rise::add(double value, double least, const StepStamp& stamp) {
   if (size_ == 0) {
+    if (value <= 0) {
+      return;
+    }
     sum_ = 0;
     count_ = 0;
   }
@@ -35,24 +38,28 @@ void Rise::add(double value, const StepStamp& stamp) {
     reset();  // Every start so far has seen a mean of zero or less: none beats the next step.
     return;
   }
+  find_best(least);
+}
+
+void Rise::find_best(double least) {
+  double best = 0;
   best_ = 0;
-  for (std::size_t start = 1; start < size_; ++start) {
-    best_ = evidence_of(start) > evidence_of(best_) ? start : best_;
+  for (std::size_t start = 0; start < size_; ++start) {
+    const double sum = sum_ - starts_[start].sum;
+    const double count = count_ - starts_[start].count;
+    // Compared as squares; one root at the end.
+    if (sum > 0 && sum * sum > best * count && sum >= least * count) {
+      best = sum * sum / count;
+      best_ = start;
+    }
   }
+  evidence_ = std::sqrt(best);
 }
 
-double Rise::evidence_of(std::size_t start) const {
-  if (size_ == 0) {
-    return 0;
-  }
-  return (sum_ - starts_[start].sum) /
-         std::sqrt(static_cast<double>(count_ - starts_[start].count));
-}
-
-std::uint32_t Rise::run() const { return size_ == 0 ? 0 : count_ - starts_[best_].count; }
+std::uint32_t Rise::run() const { return evidence_ == 0 ? 0 : count_ - starts_[best_].count; }
 
 double Rise::mean() const {
-  return size_ == 0 ? 0 : (sum_ - starts_[best_].sum) / static_cast<double>(run());
+  return evidence_ == 0 ? 0 : (sum_ - starts_[best_].sum) / static_cast<double>(run());
 }
 
 }  // namespace tapas::daemon

@@ -23,12 +23,17 @@ struct StepStamp {
 /// Constant memory; O(1) amortised to keep, O(kStarts) to look.
 class Rise {
  public:
-  void add(double value, const StepStamp& stamp);
-  void reset() { size_ = 0; }
+  /// Starts since which the mean is below `least` do not count: what rises little for long must not
+  /// hide a larger rise that comes later.
+  void add(double value, double least, const StepStamp& stamp);
+  void reset() {
+    size_ = 0;
+    evidence_ = 0;
+  }
 
   /// Largest sum / sqrt(count), in units of the values; divided by their noise it is a number of
   /// standard errors. 0 = nothing rises.
-  [[nodiscard]] double evidence() const { return evidence_of(size_ == 0 ? 0 : best_); }
+  [[nodiscard]] double evidence() const { return evidence_; }
   /// Steps since the rise began, the first included; 0 = nothing rises.
   [[nodiscard]] std::uint32_t run() const;
   /// Mean of the values since then.
@@ -43,12 +48,13 @@ class Rise {
     std::uint32_t count = 0;  ///< how many they are
     StepStamp stamp;          ///< of the first value after them
   };
-  [[nodiscard]] double evidence_of(std::size_t start) const;
+  void find_best(double least);
   void push(const StepStamp& stamp);
 
   std::array<Start, kStarts> starts_{};
   std::size_t size_ = 0;
   std::size_t best_ = 0;
+  double evidence_ = 0;
   double sum_ = 0;
   std::uint32_t count_ = 0;
 };

@@ -40,6 +40,8 @@ Roles::Roles(const solver::Cluster& cluster, std::vector<Role> roles) : roles_(s
       by_stage_.resize(role.stage + 1);
       stage_nodes.resize(role.stage + 1);
     }
+    by_replica_.resize(std::max<std::size_t>(by_replica_.size(), role.replica + 1));
+    by_replica_[role.replica].emplace_back(r);
     const NodeId node = cluster.node_of(RankId(r));
     by_stage_[role.stage].emplace_back(r);
     stage_nodes[role.stage].insert(node);

@@ -33,6 +33,7 @@ class Roles {
   /// Per RankId of the cluster; empty before there is a plan.
   [[nodiscard]] const std::vector<Role>& all() const { return roles_; }
   [[nodiscard]] const std::vector<std::vector<RankId>>& by_stage() const { return by_stage_; }
+  [[nodiscard]] const std::vector<std::vector<RankId>>& by_replica() const { return by_replica_; }
   /// True when the stage runs on enough nodes to be its own yardstick: with three, one slow node
   /// does not move the median. Other ranks are compared with the whole job.
   [[nodiscard]] bool has_equals(std::uint32_t stage) const { return nodes_in_stage_[stage] >= 3; }
@@ -48,6 +49,7 @@ class Roles {
  private:
   std::vector<Role> roles_;
   std::vector<std::vector<RankId>> by_stage_;
+  std::vector<std::vector<RankId>> by_replica_;
   std::vector<std::uint32_t> nodes_in_stage_;
   std::uint32_t held_ = 0;
   std::set<std::string> nodes_;

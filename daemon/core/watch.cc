@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
 
 namespace tapas::daemon {
 namespace {
@@ -11,21 +13,45 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr std::uint32_t kLearnSteps = 8;
 constexpr std::uint32_t kLearnWallSteps = 16;
 // Devices of one kind differ by about 3 % (one standard deviation).
-constexpr double kMaxOffset = 0.10;
+constexpr double kTypicalOffset = 0.03;
+constexpr double kMaxOffset = 0.12;
+// Two that are compared with each other lie further apart than one from the middle of many.
+constexpr double kTypicalPairOffset = 0.05;
+constexpr double kMaxPairOffset = 0.14;
 // The cost model's error between stages, where ranks have no equals to be compared with.
+constexpr double kTypicalModelError = 0.15;
 constexpr double kMaxModelError = 0.40;
-// Healthy devices drift by less than this against each other, and nobody would act on it.
-constexpr double kRankSlack = 0.025;
+// Healthy devices drift by about this against each other, and by less than the second; nobody would
+// act on it.
+constexpr double kRankSlack = 0.015;
+constexpr double kLeastRankRise = 0.035;
 constexpr std::uint32_t kRankSteps = 3;
 // Nothing can be moved for a job-wide cause, so its alarm may take longer and be surer.
 constexpr double kWallSlack = 0.03;
 constexpr std::uint32_t kWallSteps = 10;
 // After the first alarm, so that the other devices of a slow node join and levels are sound.
 constexpr std::uint32_t kSettleSteps = 2;
+// Standard errors from which on a rank beside an alarmed one may be about to join it.
+constexpr double kUndecided = 2.5;
+// The others of a node (of a stage, where that is two) count as slow, too, when together they lie
+// so near to the slow ones' level, by so many standard errors above the slack.
+constexpr std::size_t kJoinSteps = 8;
+constexpr double kJoinShare = 0.6;
+constexpr double kJoinErrors = 4;
 constexpr std::size_t kWalls = 5;
-// What the slowest of many ranks may lie above its usual time each step without a word: batches are
-// never quite even (noise of 11 % a rank gives this much among some tens of ranks).
-constexpr double kMostRotating = 0.25;
+// What the slowest rank or replica may lie above its usual time each step without a word: batches
+// are never quite even. And so many times what independent noise of the ranks gives.
+constexpr double kMostRotatingRank = 0.25;
+constexpr double kMostRotatingReplica = 0.15;
+// The largest of many varies less than each of them.
+constexpr double kFurthestNoise = 0.6;
+constexpr double kRankBeyondChance = 2.0;
+constexpr double kReplicaBeyondChance = 1.5;
+// A rank is far off in a step when it is so slow, and by so much more than its noise.
+constexpr double kFarOff = 0.14;
+constexpr double kFarOffNoise = 3.5;
+// When more of the nodes flap than one in so many, the work is uneven.
+constexpr std::size_t kFlappingNodes = 8;
 // Real jobs warm up, some in waves; a step time that rises that early is learnt, not reported.
 constexpr std::uint32_t kWarmUpSteps = 128;
 constexpr double kMaxSlowdown = 10.0;
@@ -40,6 +66,14 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
+Level level_of(const Role& role, const Roles& roles) {
+  if (!role.held || roles.nodes_in_stage(role.stage) < 2) {
+    return Level(kLearnSteps, kMaxModelError, kTypicalModelError);
+  }
+  return roles.has_equals(role.stage) ? Level(kLearnSteps, kMaxOffset, kTypicalOffset)
+                                      : Level(kLearnSteps, kMaxPairOffset, kTypicalPairOffset);
+}
+
 double slowdown_of(double log_level) { return std::clamp(std::exp(log_level), 1.0, kMaxSlowdown); }
 
 bool same_work(const Role& a, const Role& b) {
@@ -49,12 +83,11 @@ bool same_work(const Role& a, const Role& b) {
 
 }  // namespace
 
-bool Settle::tick(bool begun) {
-  if (age_ == 0) {
-    age_ = begun ? 1 : 0;
+bool Settle::tick(bool begun, bool clear) {
+  if (age_ == 0 && !begun) {
     return false;
   }
-  if (++age_ <= kSettleSteps) {
+  if (++age_ <= kSettleSteps + 1 && !clear) {
     return false;
   }
   age_ = 0;
@@ -62,11 +95,12 @@ bool Settle::tick(bool begun) {
 }
 
 Watch::Watch(std::uint32_t ranks)
-    : ranks_(ranks, Level(kLearnSteps, kMaxOffset)),
+    : ranks_(ranks, Level(kLearnSteps, kMaxOffset, kTypicalOffset)),
       previous_(ranks, kNone),
       wall_(kLearnWallSteps, std::numeric_limits<double>::max()),
       compute_(kLearnWallSteps, std::numeric_limits<double>::max()),
-      rotating_(kLearnWallSteps, kMostRotating),
+      flaps_(ranks),
+      joined_(ranks, 0),
       log_ratio_(ranks, kNone) {}
 
 void Watch::follow(const Roles& roles) {
@@ -74,12 +108,11 @@ void Watch::follow(const Roles& roles) {
     const Role& now = roles.of(RankId(rank));
     const bool was_held = !roles_.all().empty() && roles_.of(RankId(rank)).held;
     if (!was_held || !same_work(roles_.of(RankId(rank)), now)) {
-      const bool compared = now.held && roles.nodes_in_stage(now.stage) > 1;
-      const double spread = compared ? kMaxOffset : kMaxModelError;
       if (ranks_[rank].blamed()) {
         ranks_[rank].restart();
       } else {
-        ranks_[rank] = Level(kLearnSteps, spread);
+        ranks_[rank] = level_of(now, roles);
+        flaps_[rank].reset();
       }
       previous_[rank] = kNone;
     } else {
@@ -91,7 +124,13 @@ void Watch::follow(const Roles& roles) {
   stage_median_.assign(stages_.size(), kNone);
   wall_ = Level(kLearnWallSteps, std::numeric_limits<double>::max());
   compute_ = wall_;
-  rotating_ = Level(kLearnWallSteps, kMostRotating);
+  rotating_ranks_ = rotating_replicas_ = Rotating();
+  const double held = std::max(1.0, static_cast<double>(roles_.held()));
+  doubt_ = std::max(2.0, std::sqrt(2 * std::log(held)));
+  ranks_by_chance_ = Rotating::by_chance(1, std::max(1U, roles_.held()));
+  const auto replicas = static_cast<std::uint32_t>(roles_.by_replica().size());
+  replicas_by_chance_ =
+      replicas == 0 ? 0 : Rotating::by_chance(std::max(1U, roles_.held() / replicas), replicas);
   walls_.clear();
   previous_wall_ = 0;
   alarm_.reset();
@@ -112,8 +151,8 @@ void Watch::new_session() {
   wall_.clear();
   wall_.restart();
   compute_.restart();
-  rotating_.clear();
-  rotating_.restart();
+  rotating_ranks_.restart();
+  rotating_replicas_.restart();
   rank_noise_.restart();
   wall_noise_.restart();
   session_steps_ = 0;
@@ -129,17 +168,21 @@ void Watch::forget(RankId rank) {
   ranks_[rank.value()].clear();
   ranks_[rank.value()].restart();
   previous_[rank.value()] = kNone;
+  flaps_[rank.value()].reset();
 }
 
 Sensitivity Watch::rank_sensitivity() const {
-  return Sensitivity::of(rank_noise_.sigma(), kRankSteps, kRankSlack);
+  Sensitivity out = Sensitivity::of(rank_noise_.at_once(), kRankSteps, kRankSlack);
+  out.doubt = doubt_;
+  out.least = kLeastRankRise;
+  return out;
 }
 Sensitivity Watch::wall_sensitivity() const {
   return Sensitivity::of(wall_noise_.sigma(), kWallSteps, kWallSlack);
 }
 
 Sensitivity Watch::rotating_sensitivity() const {
-  return Sensitivity::of(rank_noise_.sigma(), kWallSteps, kWallSlack);
+  return Sensitivity::of(kFurthestNoise * rank_noise_.sigma(), kWallSteps, kWallSlack);
 }
 
 std::optional<JobStep> Watch::observe(const WholeStep& step) {
@@ -206,6 +249,7 @@ void Watch::observe_compute(const WholeStep& step, const StepStamp& stamp) {
       }
       previous = value;
       ranks_[rank.value()].observe(value, sensitivity, stamp);
+      observe_flaps(rank, value, stamp);
     }
     if (!roles_.has_equals(stage) && roles_.nodes_in_stage(stage) > 1) {
       expect_of_pair(stage);
@@ -218,35 +262,91 @@ void Watch::observe_compute(const WholeStep& step, const StepStamp& stamp) {
 }
 
 void Watch::expect_of_pair(std::uint32_t stage) {
-  double fastest = std::numeric_limits<double>::infinity();
+  // The two nodes belong to different replicas; when one holds both, there is no other.
+  std::map<std::uint32_t, std::vector<double>> nodes;
   for (const RankId rank : roles_.by_stage()[stage]) {
     if (!std::isnan(log_ratio_[rank.value()])) {
-      fastest = std::min(fastest, ranks_[rank.value()].recent());
+      nodes[roles_.of(rank).replica].push_back(ranks_[rank.value()].recent());
     }
   }
+  std::vector<double> paces;
+  for (auto& [replica, recent] : nodes) {
+    paces.push_back(median(recent));
+  }
+  if (paces.empty()) {
+    return;
+  }
+  std::sort(paces.begin(), paces.end());
+  // Alike, they are each other's yardstick; else the faster one is.
+  const bool alike = paces.back() - paces.front() < kMaxOffset;
+  const double usual = alike ? (paces.front() + paces.back()) / 2 : paces.front();
   for (const RankId rank : roles_.by_stage()[stage]) {
-    ranks_[rank.value()].expect(fastest);
+    ranks_[rank.value()].expect(usual);
+  }
+}
+
+void Watch::observe_flaps(RankId rank, double value, const StepStamp& stamp) {
+  const Level& level = ranks_[rank.value()];
+  Flaps& flaps = flaps_[rank.value()];
+  if (!level.learning() && (!level.blamed() || flaps.blamed())) {
+    const double excess = value - level.baseline();
+    const double far = std::max(kFarOff, kFarOffNoise * level.noise()) + level.slack();
+    flaps.add(excess, excess > far, stamp);
   }
 }
 
 void Watch::observe_stages(const StepStamp& stamp) {
+  // Each stage counts once: in a pipeline of two, the median of all ranks would be one of them.
+  std::vector<double> known;
+  std::copy_if(stage_median_.begin(), stage_median_.end(), std::back_inserter(known),
+               [](double value) { return !std::isnan(value); });
+  const double usual = median(known);
   for (std::uint32_t stage = 0; stage < stages_.size(); ++stage) {
     // On one node a stage is the node.
     if (roles_.nodes_in_stage(stage) > 1 && compute_known_ && !std::isnan(stage_median_[stage])) {
-      stages_[stage].observe(stage_median_[stage] - job_median_, rank_sensitivity(), stamp);
+      stages_[stage].observe(stage_median_[stage] - usual, rank_sensitivity(), stamp);
     }
   }
 }
 
 void Watch::observe_rotating(const StepStamp& stamp) {
-  double furthest = 0;
-  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (!std::isnan(previous_[rank]) && !ranks_[rank].learning()) {
-      furthest = std::max(furthest, previous_[rank] - ranks_[rank].recent());
+  struct Furthest {
+    double value = 0;
+    std::uint32_t who = 0;
+    void look(double other, std::uint32_t which) {
+      if (other > value) {
+        value = other;
+        who = which;
+      }
+    }
+  };
+  Furthest rank;
+  Furthest replica;
+  std::vector<double> excess;
+  for (std::uint32_t r = 0; r < roles_.by_replica().size(); ++r) {
+    excess.clear();
+    for (const RankId one : roles_.by_replica()[r]) {
+      const double previous = previous_[one.value()];
+      if (!std::isnan(previous) && !ranks_[one.value()].learning()) {
+        excess.push_back(previous - ranks_[one.value()].recent());
+        rank.look(excess.back(), one.value());
+      }
+    }
+    if (excess.size() > 1) {
+      replica.look(median(excess), r);
     }
   }
-  if (furthest > 0) {
-    rotating_.observe(furthest, rotating_sensitivity(), stamp);
+  const Sensitivity sensitivity = rotating_sensitivity();
+  const double noise = rank_noise_.sigma();
+  if (rank.value > 0) {
+    rotating_ranks_.allow(
+        std::max(kMostRotatingRank, kRankBeyondChance * noise * ranks_by_chance_));
+    rotating_ranks_.observe(rank.value, rank.who, sensitivity, stamp);
+  }
+  if (replica.value > 0) {
+    rotating_replicas_.allow(
+        std::max(kMostRotatingReplica, kReplicaBeyondChance * noise * replicas_by_chance_));
+    rotating_replicas_.observe(replica.value, replica.who, sensitivity, stamp);
   }
 }
 
@@ -271,10 +371,123 @@ void Watch::settle() {
   const auto any = [this](auto&& what) { return std::any_of(ranks_.begin(), ranks_.end(), what); };
   const auto alarmed = [](const Level& level) { return level.alarmed(); };
   const Sensitivity sensitivity = rank_sensitivity();
-  due_ = alarm_.tick(any(alarmed) || std::any_of(stages_.begin(), stages_.end(), alarmed) ||
-                     (wall_.alarmed() && !any_blamed()) || rotating_.alarmed());
-  recovery_due_ = recovery_.tick(any([](const Level& level) { return level.recovered(); }));
+  const bool flapping =
+      std::any_of(flaps_.begin(), flaps_.end(), [](const Flaps& flaps) { return flaps.alarmed(); });
+  const bool begun = any(alarmed) || flapping ||
+                     std::any_of(stages_.begin(), stages_.end(), alarmed) ||
+                     (wall_.alarmed() && !any_blamed()) || rotating_ranks_.alarmed() ||
+                     rotating_replicas_.alarmed();
+  due_ = alarm_.tick(begun, begun && clear_cut());
+  bool recovered = false;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    recovered = recovered || back(RankId(static_cast<std::uint32_t>(rank)));
+  }
+  recovery_due_ = recovery_.tick(recovered);
   move_due_ = move_.tick(any([&](const Level& level) { return level.moved(sensitivity); }));
+}
+
+bool Watch::back(RankId rank) const {
+  const Flaps& flaps = flaps_[rank.value()];
+  return ranks_[rank.value()].recovered() && (!flaps.blamed() || flaps.calm());
+}
+
+bool Watch::clear_cut() const {
+  std::set<std::pair<std::uint32_t, std::uint32_t>> alarmed;
+  for (std::uint32_t stage = 0; stage < roles_.by_stage().size(); ++stage) {
+    for (const RankId rank : roles_.by_stage()[stage]) {
+      if (ranks_[rank.value()].alarmed()) {
+        alarmed.emplace(stage, roles_.has_equals(stage) ? roles_.of(rank).replica : 0);
+      }
+    }
+  }
+  if (alarmed.empty()) {
+    return false;
+  }
+  for (const auto& [stage, replica] : alarmed) {
+    for (const RankId rank : roles_.by_stage()[stage]) {
+      const Level& level = ranks_[rank.value()];
+      const bool beside = !roles_.has_equals(stage) || roles_.of(rank).replica == replica;
+      if (beside && !level.alarmed() && !level.blamed() && level.confidence() > kUndecided) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void Watch::join() {
+  std::fill(joined_.begin(), joined_.end(), 0);
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<RankId>> groups;
+  for (std::uint32_t stage = 0; stage < roles_.by_stage().size(); ++stage) {
+    for (const RankId rank : roles_.by_stage()[stage]) {
+      groups[{stage, roles_.has_equals(stage) ? roles_.of(rank).replica : 0}].push_back(rank);
+    }
+  }
+  for (const auto& [where, group] : groups) {
+    join(group);
+  }
+}
+
+void Watch::join(const std::vector<RankId>& group) {
+  double level = 0;
+  std::size_t steps = kJoinSteps;
+  std::size_t slow = 0;
+  for (const RankId rank : group) {
+    if (ranks_[rank.value()].alarmed()) {
+      level += ranks_[rank.value()].deviation();
+      steps = std::min<std::size_t>(steps, ranks_[rank.value()].run());
+      ++slow;
+    }
+  }
+  if (slow == 0) {
+    return;
+  }
+  level /= static_cast<double>(slow);
+  double sum = 0;
+  double variance = 0;
+  std::size_t others = 0;
+  for (const RankId rank : group) {
+    const Level& other = ranks_[rank.value()];
+    if (!other.alarmed() && !other.blamed() && !other.learning()) {
+      sum += other.recent(steps) - other.baseline();
+      variance += other.noise() * other.noise() / static_cast<double>(steps);
+      ++others;
+    }
+  }
+  const double error = kJoinErrors * std::sqrt(variance);
+  const auto count = static_cast<double>(others);
+  if (others == 0 || sum < kJoinShare * level * count || sum < kRankSlack * count + error) {
+    return;
+  }
+  for (const RankId rank : group) {
+    const Level& other = ranks_[rank.value()];
+    joined_[rank.value()] = !other.blamed() && !other.learning() ? 1 : 0;
+  }
+}
+
+bool Watch::flaps_alone() const {
+  std::set<std::pair<std::uint32_t, std::uint32_t>> flapping;
+  for (std::uint32_t rank = 0; rank < flaps_.size(); ++rank) {
+    if (flaps_[rank].suspect()) {
+      flapping.emplace(roles_.of(RankId(rank)).replica, roles_.of(RankId(rank)).stage);
+    }
+  }
+  return flapping.size() <= std::max<std::size_t>(1, roles_.nodes().size() / kFlappingNodes);
+}
+
+RankDeviation Watch::flapping(RankId rank) const {
+  const Flaps& flaps = flaps_[rank.value()];
+  const double before = ranks_[rank.value()].baseline();
+  RankDeviation out;
+  out.rank = rank;
+  out.share = flaps.share();
+  out.slowdown = 1 + out.share * (std::exp(flaps.height()) - 1);
+  out.before = std::exp(before);
+  out.after = std::exp(before + flaps.height());
+  out.confidence = flaps.confidence();
+  out.since = flaps.since();
+  out.steps = flaps.run();
+  return out;
 }
 
 Findings Watch::findings() {
@@ -292,13 +505,20 @@ Findings Watch::findings() {
                      level.since(),
                      level.run()};
   };
+  join();
+  const bool alone = flaps_alone();
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     Level& level = ranks_[rank];
-    if (!level.alarmed()) {
+    const Role& role = roles_.of(RankId(rank));
+    if (!level.alarmed() && joined_[rank] == 0) {
+      if (flaps_[rank].alarmed() && role.held && alone) {
+        out.ranks.push_back(flapping(RankId(rank)));
+      } else if (flaps_[rank].alarmed()) {
+        flaps_[rank].reset();
+      }
       continue;
     }
-    const Role& role = roles_.of(RankId(rank));
-    if (level.holds(sensitivity) && role.held) {
+    if ((level.holds(sensitivity) || joined_[rank] != 0) && role.held) {
       RankDeviation& found = out.ranks.emplace_back();
       static_cast<Deviation&>(found) = deviation(level);
       found.rank = RankId(rank);
@@ -322,23 +542,42 @@ Findings Watch::findings() {
   } else if (wall_.alarmed()) {
     wall_.dismiss();
   }
-  if (rotating_.holds(rotating_sensitivity())) {
-    out.rotating = deviation(rotating_);
-  } else if (rotating_.alarmed()) {
-    rotating_.dismiss();
+  for (Rotating* rotating : {&rotating_replicas_, &rotating_ranks_}) {
+    const bool explains = out.job && rotating->may_explain(wall_.deviation());
+    if (rotating->holds(rotating_sensitivity()) || explains) {
+      out.rotating = out.rotating ? out.rotating : deviation(rotating->level());
+    } else if (rotating->alarmed()) {
+      rotating->dismiss();
+    }
   }
+  // What the step took before says nothing about the present.
+  std::size_t slow = walls_.size();
+  for (const RankDeviation& rank : out.ranks) {
+    slow = rank.share < 1 ? slow : std::min<std::size_t>(slow, rank.steps);
+  }
+  walls_.erase(walls_.begin(), walls_.end() - static_cast<std::ptrdiff_t>(slow));
   return out;
 }
 
 void Watch::blame(RankId rank, double slowdown) {
   const double level = std::log(slowdown);
-  if (ranks_[rank.value()].lies_at(level, rank_sensitivity())) {
+  Flaps& flaps = flaps_[rank.value()];
+  if (joined_[rank.value()] != 0 || ranks_[rank.value()].lies_at(level, rank_sensitivity())) {
     ranks_[rank.value()].blame(level);
+    flaps.reset();
+  } else if (flaps.alarmed()) {
+    ranks_[rank.value()].blame(level);
+    flaps.blame();
   }
 }
 
 void Watch::restore(RankId rank, double slowdown) {
   ranks_[rank.value()].blame(std::log(slowdown));
+}
+
+void Watch::accept_rotating() {
+  rotating_ranks_.blame();
+  rotating_replicas_.blame();
 }
 
 void Watch::accept(const std::vector<std::uint32_t>& stages) {
@@ -348,9 +587,10 @@ void Watch::accept(const std::vector<std::uint32_t>& stages) {
   if (wall_.alarmed()) {
     wall_.blame();
   }
-  for (Level& rank : ranks_) {
-    if (rank.alarmed()) {
-      rank.restart();
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].alarmed() || joined_[rank] != 0) {
+      ranks_[rank].restart();
+      flaps_[rank].reset();
     }
   }
 }
@@ -358,8 +598,9 @@ void Watch::accept(const std::vector<std::uint32_t>& stages) {
 std::vector<RankId> Watch::take_recovered() {
   std::vector<RankId> out;
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (recovery_due_ && ranks_[rank].recovered()) {
+    if (recovery_due_ && back(RankId(rank))) {
       ranks_[rank].clear();
+      flaps_[rank].reset();
       out.emplace_back(rank);
     }
   }
@@ -392,9 +633,12 @@ std::vector<std::uint32_t> Watch::take_recovered_stages() {
 }
 
 bool Watch::take_rotating_recovered() {
-  const bool recovered = rotating_.recovered();
-  if (recovered) {
-    rotating_.clear();
+  bool recovered = false;
+  for (Rotating* rotating : {&rotating_replicas_, &rotating_ranks_}) {
+    if (rotating->level().recovered()) {
+      rotating->clear();
+      recovered = true;
+    }
   }
   return recovered;
 }
@@ -405,6 +649,7 @@ std::vector<RankId> Watch::take_moved() {
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (move_due_ && ranks_[rank].moved(sensitivity)) {
       ranks_[rank].blame();
+      flaps_[rank].reset();
       out.emplace_back(rank);
     }
   }

@@ -1,8 +1,10 @@
 #pragma once
 
 #include "base/ids.h"
+#include "daemon/core/flaps.h"
 #include "daemon/core/level.h"
 #include "daemon/core/roles.h"
+#include "daemon/core/rotating.h"
 #include "daemon/core/step_window.h"
 #include "solver/model/cluster_state.h"
 
@@ -32,6 +34,8 @@ struct Deviation {
 };
 struct RankDeviation : Deviation {
   RankId rank;
+  double share =
+      1;  ///< of the steps; less than 1: it flaps, and slowdown is the mean over all steps
 };
 struct StageDeviation : Deviation {
   std::uint32_t stage = 0;
@@ -41,7 +45,8 @@ struct Findings {
   std::vector<RankDeviation> ranks;
   std::vector<StageDeviation> stages;
   std::optional<Deviation> job;  ///< step time
-  /// The slowest rank of each step against what it usually takes, when that is never the same one.
+  /// The slowest rank or replica of each step against what it usually takes, when it is not the
+  /// same one again and again.
   std::optional<Deviation> rotating;
   double compute_ratio = 1;   ///< median compute against what it was while learning
   bool compute_known = true;  ///< false: the ranks report wall times only
@@ -52,8 +57,8 @@ struct Findings {
 /// Waits a few steps after something began, so that what belongs together is seen together.
 class Settle {
  public:
-  /// Once per step; true once, when the wait is over.
-  bool tick(bool begun);
+  /// Once per step; true once, when the wait is over or, earlier, all is `clear`.
+  bool tick(bool begun, bool clear = false);
   void reset() { age_ = 0; }
   [[nodiscard]] bool waiting() const { return age_ > 0; }
 
@@ -89,7 +94,7 @@ class Watch {
   /// No node is to blame: what deviates now is taken for the work's own, the stages' and the
   /// step's return is still noticed.
   void accept(const std::vector<std::uint32_t>& stages);
-  void accept_rotating() { rotating_.blame(); }
+  void accept_rotating();
   /// Culprits back at their baseline, once the other devices of a node had time to join; cleared.
   [[nodiscard]] std::vector<RankId> take_recovered();
   [[nodiscard]] bool take_job_recovered();
@@ -121,9 +126,20 @@ class Watch {
   /// lie apart, no error of the cost model explains.
   void expect_of_pair(std::uint32_t stage);
   void observe_stages(const StepStamp& stamp);
+  void observe_flaps(RankId rank, double value, const StepStamp& stamp);
   void observe_rotating(const StepStamp& stamp);
   void observe_wall(double wall_s, const StepStamp& stamp);
   void settle();
+  /// No rank beside an alarmed one is half way to an alarm.
+  [[nodiscard]] bool clear_cut() const;
+  /// Finds whom an alarmed rank's node has slow, too, though each of them is still in the noise.
+  void join();
+  void join(const std::vector<RankId>& group);
+  /// Few nodes flap; else the work is uneven.
+  [[nodiscard]] bool flaps_alone() const;
+  [[nodiscard]] RankDeviation flapping(RankId rank) const;
+  /// A blamed rank is healthy again.
+  [[nodiscard]] bool back(RankId rank) const;
   [[nodiscard]] Sensitivity rank_sensitivity() const;
   [[nodiscard]] Sensitivity wall_sensitivity() const;
   [[nodiscard]] Sensitivity rotating_sensitivity() const;
@@ -133,10 +149,14 @@ class Watch {
   std::vector<double> previous_;  ///< last log ratio per rank, NaN = none
   std::vector<Level> stages_;
   Level wall_;
-  Level compute_;  ///< median compute of the job, absolute
-  /// How far the rank that is furthest off lies above its own latest values: work that differs from
-  /// rank to rank and step to step. A rank that stays slow soon adds nothing to it.
-  Level rotating_;
+  Level compute_;               ///< median compute of the job, absolute
+  std::vector<Flaps> flaps_;    ///< per rank
+  std::vector<char> joined_;    ///< per rank, of the latest findings
+  Rotating rotating_ranks_;     ///< pauses
+  Rotating rotating_replicas_;  ///< uneven batches: they hit all ranks of a replica
+  double ranks_by_chance_ = 0;
+  double replicas_by_chance_ = 0;
+  double doubt_ = 2;
   NoiseEstimate rank_noise_;
   NoiseEstimate wall_noise_;
   std::vector<double> walls_;  ///< last few, oldest first

@@ -1,13 +1,15 @@
 // Prints what the detector finds, how soon, and what it says without cause, beside other rules: the
 // tables of docs/detection.md.
 #include "tests/detect/score.h"
+#include "tests/detect/trace.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdio>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -23,13 +25,6 @@ struct Group {
   std::string name;
   std::vector<TraceSpec> specs;
 };
-
-/// 64 ranks often, 4,096 seldom: about equal work for each size.
-std::uint32_t some_ranks(Random& random, std::uint32_t most) {
-  const double draw = random.uniform();
-  const std::uint32_t ranks = draw < 0.6 ? 64 : draw < 0.85 ? 256 : draw < 0.97 ? 1024 : 4096;
-  return std::min(ranks, most);
-}
 
 struct Options {
   std::uint32_t seeds = 0;
@@ -67,22 +62,6 @@ std::vector<std::vector<Tally>> run(const std::vector<Group>& groups, const Opti
   return tallies;
 }
 
-TraceSpec spec_of(Fault fault, double depth, double noise, std::uint64_t seed,
-                  const Options& options) {
-  Random random(seed * 7919 + static_cast<std::uint64_t>(fault));
-  TraceSpec spec;
-  spec.seed = seed;
-  spec.fault = fault;
-  spec.depth = depth;
-  spec.noise = noise;
-  spec.ranks = some_ranks(random, options.most_ranks);
-  spec.healthy_steps = 100 + random.below(500);
-  spec.faulty_steps = depth >= 0.2 ? 300 : 1000;
-  return spec;
-}
-
-const std::vector<double> kNoises = {0.009, 0.023, 0.05, 0.115};
-
 void curves(const Options& options) {
   std::vector<Group> groups;
   for (const double noise : kNoises) {
@@ -91,7 +70,7 @@ void curves(const Options& options) {
       group.name = fmt::format("{:g} % | {:g} %", 100 * noise, 100 * depth);
       for (std::uint64_t seed = 0; seed < options.seeds; ++seed) {
         group.specs.push_back(spec_of(seed % 2 == 0 ? Fault::kDevice : Fault::kHost, depth, noise,
-                                      options.first_seed + seed, options));
+                                      options.first_seed + seed, options.most_ranks));
       }
     }
   }
@@ -113,15 +92,15 @@ void faults(const Options& options) {
   for (std::uint32_t fault = 1; fault < kFaults; ++fault) {
     Group& group = groups.emplace_back();
     group.name = to_string(static_cast<Fault>(fault));
-    Random random(fault);
-    for (std::uint64_t seed = 0; seed < options.seeds; ++seed) {
+    for (std::uint64_t i = 0; i < options.seeds; ++i) {
+      const std::uint64_t seed = options.first_seed + i;
       constexpr std::array<double, 3> kDepths = {0.2, 0.5, 1.0};
       const auto kind = static_cast<Fault>(fault);
       const double depth = kind == Fault::kFlapping  ? 0.6
                            : kind == Fault::kThermal ? 0.2
                                                      : kDepths[seed % 3];
       group.specs.push_back(
-          spec_of(kind, depth, kNoises[seed % kNoises.size()], options.first_seed + seed, options));
+          spec_of(kind, depth, kNoises[seed % kNoises.size()], seed, options.most_ranks));
     }
   }
   const auto tallies = run(groups, options);

@@ -71,6 +71,22 @@ double Random::normal() {
   return x * factor;
 }
 
+TraceSpec spec_of(Fault fault, double depth, double noise, std::uint64_t seed,
+                  std::uint32_t most_ranks) {
+  Random random(seed * 7919 + static_cast<std::uint64_t>(fault));
+  TraceSpec spec;
+  spec.seed = seed;
+  spec.fault = fault;
+  spec.depth = depth;
+  spec.noise = noise;
+  const double size = random.uniform();
+  const std::uint32_t ranks = size < 0.6 ? 64 : size < 0.85 ? 256 : size < 0.97 ? 1024 : 4096;
+  spec.ranks = std::min(ranks, most_ranks);
+  spec.healthy_steps = 100 + random.below(500);
+  spec.faulty_steps = depth >= 0.2 ? 300 : 1000;
+  return spec;
+}
+
 Trace::Trace(const TraceSpec& spec) : spec_(spec), random_(spec.seed) {
   TAPAS_CHECK(spec.ranks > 0 && spec.ranks % 64 == 0, "{} ranks", spec.ranks);
   draw_layout(random_);
@@ -176,6 +192,11 @@ void Trace::draw_fault(Random& random) {
       break;
   }
   second_after_ = random.below(50);
+  // Each device at a time of its own, two or more in each step.
+  pause_steps_ = std::min(250 + random.below(250), spec_.ranks / 2);
+  for (std::uint32_t rank = 0; rank < spec_.ranks; ++rank) {
+    pause_phase_.push_back(random.below(pause_steps_));
+  }
   flapping_share_ = random.between(0.2, 0.3);
   ramp_steps_ = 20 + random.below(60);
   rest_grows_ = random.chance(0.5);
@@ -248,9 +269,10 @@ void Trace::injure() {
       break;
     }
     case Fault::kPauses: {
-      const std::uint32_t pausing = 1 + spec_.ranks / 300;
-      for (std::uint32_t i = 0; i < pausing; ++i) {
-        slow(RankId(random_.below(spec_.ranks)), random_.between(0.8, 1.2));
+      for (std::uint32_t rank = 0; rank < spec_.ranks; ++rank) {
+        if (step_ % pause_steps_ == pause_phase_[rank]) {
+          slow(RankId(rank), random_.between(0.8, 1.2));
+        }
       }
       break;
     }

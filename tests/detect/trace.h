@@ -4,8 +4,8 @@
 #include "daemon/core/step_window.h"
 #include "solver/model/cluster.h"
 
+#include <array>
 #include <cstdint>
-#include <functional>
 #include <random>
 #include <string_view>
 #include <vector>
@@ -38,6 +38,13 @@ struct TraceSpec {
   std::uint32_t healthy_steps = 300;
   std::uint32_t faulty_steps = 400;
 };
+
+/// Noise of a rank's compute in recorded runs, and one between.
+inline constexpr std::array<double, 4> kNoises = {0.009, 0.023, 0.05, 0.115};
+/// A run with a fault, its size (64 ranks often, 4,096 seldom: about equal work for each) and the
+/// healthy steps before drawn from the seed.
+[[nodiscard]] TraceSpec spec_of(Fault fault, double depth, double noise, std::uint64_t seed,
+                                std::uint32_t most_ranks = 4096);
 
 /// Draws that are the same with every standard library.
 class Random {
@@ -136,6 +143,8 @@ class Trace {
   std::uint32_t heavy_stage_ = 0;
   std::uint64_t second_after_ = 0;
   double flapping_share_ = 0;
+  std::uint32_t pause_steps_ = 1;
+  std::vector<std::uint32_t> pause_phase_;  ///< per rank
   std::uint64_t ramp_steps_ = 1;
   bool rest_grows_ = false;
 

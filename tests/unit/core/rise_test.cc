@@ -37,7 +37,7 @@ TEST(Rise, IsTheBestOfAllStarts) {
     std::vector<double> values;
     for (std::uint64_t step = 1; step <= 150; ++step) {
       values.push_back(noise(random));
-      rise.add(values.back(), {step, 0});
+      rise.add(values.back(), -1e9, {step, 0});
       const Best best = by_enumeration(values);
       ASSERT_NEAR(rise.evidence(), best.evidence, 1e-9) << "seed " << seed << " step " << step;
       if (best.evidence > 0) {
@@ -54,7 +54,7 @@ TEST(Rise, ALongClimbStaysWithinItsMemoryAndNearTheBest) {
   std::vector<double> values;
   for (std::uint64_t step = 1; step <= 4000; ++step) {
     values.push_back(1e-6 * static_cast<double>(step));
-    rise.add(values.back(), {step, 0});
+    rise.add(values.back(), -1e9, {step, 0});
     if (step % 100 == 0) {
       EXPECT_GT(rise.evidence(), 0.9 * by_enumeration(values).evidence) << "step " << step;
     }

@@ -65,6 +65,21 @@ class Feed {
     }
   }
   Verdict verdict() { return attribute(watch.findings(), roles, job.cluster); }
+  /// The first verdict that holds, if it comes within so many steps; `before` each of them.
+  template <typename Before>
+  Verdict verdict_within(int most, Before before) {
+    for (int i = 1; i <= most; ++i) {
+      before(i);
+      step();
+      if (watch.verdict_due()) {
+        Verdict found = verdict();
+        if (found.cause != Cause::kNothing) {
+          return found;
+        }
+      }
+    }
+    return {};
+  }
 
   solver::Job job;
   solver::Plan plan;
@@ -261,6 +276,77 @@ TEST(Watch, BlameStaysWithTheDeviceAcrossASession) {
   feed.watch.new_session();
   EXPECT_EQ(feed.steps_to_verdict(40), 41);
   EXPECT_TRUE(feed.watch.any_blamed());
+}
+
+TEST(Watch, YoungJobsOfManyNoisyRanksNameNobody) {
+  for (const double jitter : {0.05, 0.1}) {
+    for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+      Feed feed(64, jitter, seed, 8);
+      EXPECT_EQ(feed.steps_to_verdict(60), 61) << jitter << ": " << feed.verdict().sentence;
+    }
+  }
+}
+
+TEST(Watch, PlainJitterIsNoUnevenData) {
+  Feed feed(16, 0.15, 3);
+  EXPECT_EQ(feed.steps_to_verdict(1000), 1001) << feed.verdict().sentence;
+}
+
+TEST(Watch, UnevenSequencesAreData) {
+  Feed feed(8, 0.01, 5, 4);
+  std::mt19937_64 random(1);
+  std::normal_distribution<double> length(0, 0.2);
+  const Verdict verdict = feed.verdict_within(200, [&](int) {
+    for (const std::vector<RankId>& replica : feed.roles.by_replica()) {
+      const double factor = std::exp(length(random));
+      for (const RankId rank : replica) {
+        feed.slowdown[rank.value()] = factor;
+      }
+    }
+  });
+  EXPECT_EQ(verdict.cause, Cause::kData) << verdict.sentence;
+  EXPECT_TRUE(verdict.culprits.empty());
+}
+
+TEST(Watch, ARankThatIsSlowInAQuarterOfItsStepsFlapsUntilItStops) {
+  Feed feed(8, 0.02);
+  EXPECT_EQ(feed.steps_to_verdict(60), 61);
+  const Verdict verdict =
+      feed.verdict_within(60, [&](int step) { feed.slowdown[5] = step % 4 == 0 ? 1.6 : 1.0; });
+  ASSERT_EQ(verdict.cause, Cause::kDevice) << verdict.sentence;
+  EXPECT_EQ(verdict.culprits[0].ranks, (std::vector<RankId>{RankId(5)}));
+  EXPECT_NE(verdict.sentence.find("flaps"), std::string::npos) << verdict.sentence;
+  EXPECT_NEAR(verdict.slowdown, 1.15, 0.06);
+  take_note(feed.watch, verdict);
+  EXPECT_TRUE(feed.watch.any_blamed());
+  for (int i = 0; i < 100; ++i) {
+    feed.slowdown[5] = i % 4 == 0 ? 1.6 : 1.0;
+    feed.step();
+    ASSERT_TRUE(feed.watch.take_recovered().empty()) << "step " << i;
+  }
+  feed.slowdown[5] = 1;
+  std::vector<RankId> back;
+  for (int i = 0; i < 60 && back.empty(); ++i) {
+    feed.step();
+    back = feed.watch.take_recovered();
+  }
+  EXPECT_EQ(back, (std::vector<RankId>{RankId(5)}));
+}
+
+TEST(Watch, ANodesOtherDevicesJoinThoughEachIsStillInTheNoise) {
+  int whole = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Feed feed(8, 0.05, seed, 8);
+    EXPECT_EQ(feed.steps_to_verdict(200), 201);
+    for (std::uint32_t device = 0; device < 8; ++device) {
+      feed.slowdown[feed.job.cluster.rank_of(NodeId(3), device).value()] = 1.1;
+    }
+    const Verdict verdict = feed.verdict_within(100, [](int) {});
+    ASSERT_EQ(verdict.culprits.size(), 1U) << "seed " << seed << " " << verdict.sentence;
+    EXPECT_EQ(verdict.culprits[0].node, feed.job.cluster.nodes[3].name);
+    whole += verdict.cause == Cause::kHost ? 1 : 0;
+  }
+  EXPECT_GE(whole, 14);
 }
 
 }  // namespace

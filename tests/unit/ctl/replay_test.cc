@@ -210,10 +210,12 @@ TEST_F(RealRuns, AHeavyLastStageShouldGiveLayersAway) {
   EXPECT_TRUE(episodes[0].verdict.culprits.empty());
 }
 
-TEST_F(RealRuns, UnevenSequencesAreTheData) {
+TEST_F(RealRuns, UnevenSequencesAreTheDataAndTheLastStageIsHeavyToo) {
   const auto episodes = run("whatif_SE_rank_steps.csv");
-  ASSERT_EQ(episodes.size(), 1U);
-  EXPECT_EQ(episodes[0].verdict.cause, Cause::kData);
+  ASSERT_EQ(episodes.size(), 2U);
+  EXPECT_EQ(episodes[0].verdict.cause, Cause::kHeavyStage);
+  EXPECT_EQ(episodes[0].verdict.stages, (std::vector<std::uint32_t>{1}));
+  EXPECT_EQ(episodes[1].verdict.cause, Cause::kData);
 }
 
 TEST_F(RealRuns, QuietNoisyAndSpikyJobsHaveNoEpisode) {

@@ -1,0 +1,86 @@
+// Holds the detector to what docs/detection.md says of it, on some hundred made-up runs.
+#include "tests/detect/score.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace tapas::daemon::testing {
+namespace {
+
+constexpr std::uint32_t kMostRanks = 256;
+
+/// The detector alone on traces of these faults, each seed with one of the noises below
+/// `most_noise`.
+Tally tally_of(const std::vector<Fault>& faults, const std::vector<double>& depths,
+               double most_noise, std::uint64_t seeds) {
+  Tally tally;
+  std::vector<TraceSpec> specs;
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    const double noise = kNoises[seed % kNoises.size()];
+    if (noise <= most_noise) {
+      specs.push_back(spec_of(faults[seed % faults.size()], depths[seed / 4 % depths.size()], noise,
+                              1000 + seed, kMostRanks));
+    }
+  }
+  std::vector<Outcome> outcomes(specs.size());
+  for_each_of(
+      specs.size(), [&](std::size_t i) { outcomes[i] = judge(specs[i], {detector}).front(); },
+      [&](std::size_t i) {
+        tally.add(outcomes[i]);
+        if (!outcomes[i].first_wrong.empty()) {
+          std::printf("%s, seed %llu: %s\n", to_string(specs[i].fault).data(),
+                      static_cast<unsigned long long>(specs[i].seed),
+                      outcomes[i].first_wrong.c_str());
+        }
+      });
+  return tally;
+}
+
+TEST(Detection, NamesTheSlowOneSoonAndNobodyElse) {
+  const Tally tally =
+      tally_of({Fault::kDevice, Fault::kHost, Fault::kTwoDevices}, {0.2, 0.5, 1.0}, 1, 60);
+  EXPECT_GE(tally.right_percent(), 98);
+  EXPECT_EQ(tally.victim_percent(), 0);
+  EXPECT_EQ(tally.false_calls(), 0U);
+  EXPECT_LE(tally.delay(0.5), 3);
+}
+
+TEST(Detection, FindsSmallPlateausWithinTwoHundredSteps) {
+  const Tally tally = tally_of({Fault::kDevice}, {0.05, 0.1}, 0.03, 24);
+  EXPECT_EQ(tally.right_percent(), 100);
+  EXPECT_LE(tally.delay(0.99), 200);
+}
+
+TEST(Detection, TellsWorkFromHardware) {
+  const Tally tally = tally_of({Fault::kHeavyStage, Fault::kData, Fault::kPauses, Fault::kJobWide},
+                               {0.5, 1.0}, 1, 64);
+  EXPECT_GE(tally.right_percent(), 85);
+  EXPECT_LE(tally.victim_percent(), 2);
+}
+
+TEST(Detection, FindsWhoFlaps) {
+  const Tally tally = tally_of({Fault::kFlapping}, {0.6}, 0.06, 20);
+  EXPECT_GE(tally.right_percent(), 95);
+  EXPECT_LE(tally.delay(0.5), 50);
+}
+
+TEST(Detection, SaysNothingWhereNothingIsWrong) {
+  Tally tally;
+  for (const double noise : kNoises) {
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      TraceSpec spec;
+      spec.seed = 5000 + seed;
+      spec.noise = noise;
+      spec.ranks = seed == 1 ? 1024 : 64;
+      spec.healthy_steps = seed == 1 ? 150 : 1500;
+      spec.faulty_steps = 0;
+      tally.add(judge(spec, {detector}).front());
+    }
+  }
+  EXPECT_EQ(tally.false_calls(), 0U);
+}
+
+}  // namespace
+}  // namespace tapas::daemon::testing
