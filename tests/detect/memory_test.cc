@@ -1,30 +1,13 @@
 // Counts the blocks of memory that live while a job is watched for a million steps.
 #include "daemon/core/watch.h"
+#include "tests/detect/live_blocks.h"
 #include "tests/detect/trace.h"
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
-namespace {
-std::atomic<long> live_blocks = 0;
-}  // namespace
-
-void* operator new(std::size_t size) {
-  void* block = std::malloc(size);
-  if (block == nullptr) {
-    throw std::bad_alloc();
-  }
-  ++live_blocks;
-  return block;
-}
-void operator delete(void* block) noexcept {
-  live_blocks -= block != nullptr ? 1 : 0;
-  std::free(block);
-}
-void operator delete(void* block, std::size_t) noexcept { operator delete(block); }
+#include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace tapas::daemon::testing {
 namespace {
@@ -60,10 +43,10 @@ TEST(Detection, TheMemoryOfAMillionStepsIsThatOfAThousand) {
       window.recycle(std::move(*whole));
     }
     if (step == 1000) {
-      after_warm_up = live_blocks;
+      after_warm_up = live_blocks();
     }
   }
-  EXPECT_LE(live_blocks, after_warm_up + 8);
+  EXPECT_LE(live_blocks(), after_warm_up + 8);
 }
 
 }  // namespace
