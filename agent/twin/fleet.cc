@@ -149,6 +149,7 @@ void Fleet::record(const FinishedStep& step, agent::TimePoint now) {
     record.bytes_moved = static_cast<std::uint64_t>(rank.bytes_sent);
     wire::append_record(record, packed[rank.node.value()]);
   }
+  record_links(step, packed);
   for (std::size_t node = 0; node < agents_.size(); ++node) {
     if (packed[node].empty()) {
       continue;
@@ -158,6 +159,26 @@ void Fleet::record(const FinishedStep& step, agent::TimePoint now) {
     } else {
       lost_records_ += packed[node].size() / wire::kRecordBytes;
     }
+  }
+}
+
+void Fleet::record_links(const FinishedStep& step,
+                         std::vector<std::vector<std::byte>>& packed) const {
+  for (const LinkStep& link : step.truth.links) {
+    const NodeId from = model_.cluster.node_of(link.from);
+    const NodeId to = model_.cluster.node_of(link.to);
+    wire::LinkRecord record;
+    record.job = name_hash(model_.name);
+    record.session = session_;
+    record.source_node = name_hash(model_.cluster.nodes[from.value()].name);
+    record.destination_node = name_hash(model_.cluster.nodes[to.value()].name);
+    record.end_time_ns = options_.start_ns + static_cast<std::uint64_t>(step.end_s * 1e9);
+    record.bytes = static_cast<std::uint64_t>(link.bytes);
+    record.transfer_us = microseconds(link.transfer_s);
+    record.rank = link.from.value();
+    record.peer_rank = link.to.value();
+    record.transfers = 1;
+    wire::append_record(record, packed[from.value()]);
   }
 }
 

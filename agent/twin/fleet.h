@@ -53,6 +53,8 @@ class Fleet {
 
  private:
   void pass_orders(NodeAgent& agent);
+  /// One record of each directed pair of neighbouring stages on two nodes.
+  void record_links(const FinishedStep& step, std::vector<std::vector<std::byte>>& packed) const;
   [[nodiscard]] std::size_t count(const std::function<bool(const NodeAgent&)>& is) const;
 
   const solver::Job& model_;

@@ -33,6 +33,7 @@ constexpr double kTransferShare = 0.80;    // of the NIC, large copies of layer 
 constexpr double kDeviceSpread = 0.010;    // standard deviations
 constexpr double kNicSpread = 0.015;
 constexpr double kStepJitter = 0.006;
+constexpr double kLinkJitter = 0.03;  // of a transfer as measured, from step to step
 
 bool is_split(OpKind kind) {
   switch (kind) {
@@ -396,6 +397,24 @@ StepTruth Truth::step(const Layout& layout, std::uint64_t step, const solver::Cl
         rank.pp_transfer_s = microbatches * (link.send_forward_s + link.send_backward_s);
         rank.bytes_sent = microbatches * stage.microbatch_bytes + stage.step_bytes;
         out.ranks.push_back(rank);
+      }
+      const auto send = [&](std::uint32_t to_stage, double bytes, double seconds) {
+        const solver::Position& from = stage.position;
+        const solver::Position& to = layout.replicas[r][to_stage].position;
+        if (from.node != to.node) {
+          const RankId rank = cluster.rank_of(from.node, from.devices.front());
+          const RankId peer = cluster.rank_of(to.node, to.devices.front());
+          const double jitter =
+              normal(seed_, Noise::kLink, rank.value(), 2 * step + (to_stage > s));
+          out.links.push_back({rank, peer, microbatches * bytes,
+                               microbatches * seconds * std::max(0.5, 1 + kLinkJitter * jitter)});
+        }
+      };
+      if (s + 1 < stage_count) {
+        send(s + 1, stage.next_bytes, link.send_forward_s);
+      }
+      if (s > 0) {
+        send(s - 1, stage.previous_bytes, link.send_backward_s);
       }
       times.push_back({stage.forward_s * pace + link.tp_forward_s,
                        stage.backward_s * pace + link.tp_backward_s, link.send_forward_s,

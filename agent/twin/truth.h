@@ -28,11 +28,20 @@ struct RankStep {
   double bytes_sent = 0;
 };
 
+/// What one stage sent to a neighbour on another node in one step.
+struct LinkStep {
+  RankId from;  ///< first of each group
+  RankId to;
+  double bytes = 0;       ///< whole group
+  double transfer_s = 0;  ///< without waiting
+};
+
 /// One step of the whole job.
 struct StepTruth {
   double wall_s = 0;
   std::vector<double> replica_s;  ///< when each replica's pipeline was done
   std::vector<RankStep> ranks;    ///< every rank that has a position in the plan
+  std::vector<LinkStep> links;
 };
 
 /// What collectives take where the links are healthy: transfers grow with slow links, latencies do

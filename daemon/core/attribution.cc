@@ -152,6 +152,8 @@ std::string_view advice(Cause cause) {
     case Cause::kDevice:
     case Cause::kHost:
       return "move its load or swap the node";
+    case Cause::kLink:
+      return "put stages there that exchange little; check NIC, cable and switch port";
     case Cause::kHeavyStage:
       return "move layers out of the stage; swap no node";
     case Cause::kData:
@@ -174,6 +176,8 @@ std::string_view to_string(Cause cause) {
       return "device";
     case Cause::kHost:
       return "host";
+    case Cause::kLink:
+      return "link";
     case Cause::kHeavyStage:
       return "heavy_stage";
     case Cause::kData:

@@ -15,6 +15,7 @@ enum class Cause : std::uint8_t {
   kNothing,     ///< the alarm did not hold
   kDevice,      ///< one or some devices of a node
   kHost,        ///< most devices of a node slow alike
+  kLink,        ///< a node's NICs in one direction, or the way between two nodes
   kHeavyStage,  ///< all nodes of a stage: the work, not the hardware
   kData,        ///< another rank is slow in each step: uneven batches or garbage collection
   kJobWide,     ///< the step is slower, but no rank's compute stands out

@@ -164,23 +164,24 @@ struct Core::Impl {
 
   void on(LoopContext& context, const StepBatch& batch) {
     if (!registry.heard(batch.node, context.out.now())) {
-      rejected["no_hello"] += batch.samples.size();
+      rejected["no_hello"] += batch.samples.size() + batch.links.size();
       return;
     }
     std::map<std::string, JobLoop::Rejection> refused;
     std::map<std::uint64_t, JobLoop*> touched;
-    for (const StepSample& sample : batch.samples) {
-      auto found = touched.find(sample.job);
-      if (found == touched.end()) {
-        const auto name = job_by_hash.find(sample.job);
-        found =
-            touched
-                .emplace(sample.job, name == job_by_hash.end() ? nullptr : &jobs.at(name->second))
-                .first;
+    const auto loop_of = [&](std::uint64_t job) {
+      const auto [found, added] = touched.try_emplace(job, nullptr);
+      if (added) {
+        const auto name = job_by_hash.find(job);
+        found->second = name == job_by_hash.end() ? nullptr : &jobs.at(name->second);
       }
+      return found->second;
+    };
+    const auto take = [&](const auto& sample) {
+      JobLoop* loop = loop_of(sample.job);
       auto rejection =
-          found->second != nullptr
-              ? found->second->sample(context, batch.node, sample)
+          loop != nullptr
+              ? loop->sample(context, batch.node, sample)
               : JobLoop::Rejection{"unknown_job",
                                    fmt::format("{}: record of a job with hash {:016x}, which is "
                                                "not configured here (configured: {})",
@@ -191,7 +192,9 @@ struct Core::Impl {
           refused.try_emplace(rejection->reason, std::move(*rejection));
         }
       }
-    }
+    };
+    std::for_each(batch.samples.begin(), batch.samples.end(), take);
+    std::for_each(batch.links.begin(), batch.links.end(), take);
     for (auto& [reason, rejection] : refused) {
       context.out.add(RejectedInput{batch.node, reason, std::move(rejection.sentence)});
     }

@@ -71,9 +71,21 @@ struct StepSample {
   double pp_transfer_s = 0;
   double dp_collective_s = 0;
 };
+/// One directed link over an interval, as its sender saw it.
+struct LinkSample {
+  std::uint64_t job = 0;
+  std::uint64_t session = 0;
+  std::uint64_t destination = 0;  ///< name hash of the receiving node
+  RankId rank;                    ///< sender
+  RankId peer;                    ///< receiver
+  double end_time_s = 0;
+  double bytes = 0;
+  double transfer_s = 0;  ///< without waiting
+};
 struct StepBatch {
   std::string node;
   std::vector<StepSample> samples;
+  std::vector<LinkSample> links = {};
 };
 
 /// The phases of a switch, in order; kAborted answers ABORT.

@@ -53,7 +53,8 @@ void JobLoop::review(LoopContext& context) {
     return entry.second.operator_request == 0;
   });
   // What is slow since the same moment is answered by one plan.
-  const bool more_to_come = watch_.any_suspect() && !watch_.verdict_due();
+  const bool more_to_come = (watch_.any_suspect() && !watch_.verdict_due()) ||
+                            (links_.any_suspect() && !links_.verdict_due());
   if (!switch_.idle() || trial_ || asked || more_to_come) {
     review_wanted_ = true;  // Once that is over.
     return;
@@ -139,8 +140,13 @@ std::string JobLoop::cause(const Ask& ask) const {
   }
   std::vector<std::string> parts;
   for (const auto& [node, slow] : slow_) {
-    parts.push_back(
-        fmt::format("node {} computes {:.2f} times as long as its equals", node, slowdown(node)));
+    if (slowdown(node) > 1.0) {
+      parts.push_back(
+          fmt::format("node {} computes {:.2f} times as long as its equals", node, slowdown(node)));
+    }
+  }
+  for (const LinkFault& fault : links_.faults()) {
+    parts.push_back(to_text(fault, job_->cluster));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
 }

@@ -58,6 +58,10 @@ void JobLoop::on_step(LoopContext& context, const JobStep& step) {
   if (const auto moved = watch_.take_moved(); !moved.empty()) {
     on_moved(context, moved);
   }
+  on_link_recovery(context, links_.take_recovered());
+  if (links_.verdict_due()) {
+    on_link_faults(context, links_.take_faults());
+  }
   if (watch_.verdict_due()) {
     on_verdict(context);
   }
@@ -68,7 +72,8 @@ void JobLoop::on_step(LoopContext& context, const JobStep& step) {
 
 void JobLoop::learn_healthy(LoopContext& context) {
   const bool known = healthy_epoch_ == active_->epoch && healthy_learnt_ == watch_.times_learnt();
-  if (known || watch_.learnt_step_s() == 0 || watch_.any_blamed() || watch_.any_suspect()) {
+  if (known || watch_.learnt_step_s() == 0 || watch_.any_blamed() || watch_.any_suspect() ||
+      links_.any_suspect() || !links_.faults().empty()) {
     return;
   }
   healthy_epoch_ = active_->epoch;
@@ -119,6 +124,10 @@ void JobLoop::on_verdict(LoopContext& context) {
   if (verdict.cause == Cause::kNothing) {
     return;
   }
+  if (verdict.cause == Cause::kJobWide && (links_.any_suspect() || !links_.faults().empty())) {
+    take_note(watch_, verdict);  // It is the links that make all steps longer.
+    return;
+  }
   verdict_ = verdict.sentence;
   const std::string node = verdict.culprits.empty() ? "" : verdict.culprits.front().node;
   const std::vector<Evidence> evidence = verdict_evidence(verdict);
@@ -132,13 +141,17 @@ void JobLoop::on_verdict(LoopContext& context) {
   on_culprits(context, verdict);
 }
 
-void JobLoop::on_culprits(LoopContext& context, const Verdict& verdict) {
-  const double begin_s = verdict.since.begin_s;
+void JobLoop::begin_loss(double begin_s) {
   if (healthy_step_s_ > 0 && slow_.empty()) {
     const double slow_share = 1 - healthy_step_s_ / watch_.recent_step_s();
     lost_s_ += std::max(0.0, slow_share) * (job_time_s_ - begin_s);
     lost_until_s_ = job_time_s_;
   }
+}
+
+void JobLoop::on_culprits(LoopContext& context, const Verdict& verdict) {
+  const double begin_s = verdict.since.begin_s;
+  begin_loss(begin_s);
   for (const Culprit& culprit : verdict.culprits) {
     const Cause cause = culprit.host ? Cause::kHost : Cause::kDevice;
     slow_.try_emplace(culprit.node, Slow{cause, begin_s, begin_s, 0, 0, 0});
@@ -205,8 +218,8 @@ void JobLoop::on_recovery(LoopContext& context, const std::vector<RankId>& ranks
   }
   remember(context);
   for (const std::string& node : nodes) {
-    if (slowdown(node) > 1.0) {
-      continue;  // Others of its devices are still slow.
+    if (is_slow(node)) {
+      continue;  // Others of its devices, or its links, are still slow.
     }
     slow_.erase(node);
     recovered_nodes_.insert(node);

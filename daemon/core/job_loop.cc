@@ -38,6 +38,7 @@ JobLoop::JobLoop(std::shared_ptr<const solver::Job> job, RestoredJob restored)
       last_decision_(restored_.last_decision),
       window_(job_->cluster.device_count()),
       watch_(job_->cluster.device_count()),
+      links_(job_->cluster),
       memory_(job_->name, job_->cluster),
       clock_off_s_(job_->cluster.device_count(), 0.0) {}
 
@@ -86,6 +87,7 @@ void JobLoop::adopt(std::shared_ptr<const solver::Plan> plan) {
   roles_ = Roles(*job_, *active_);
   window_.follow(roles_.held());
   watch_.follow(roles_);
+  links_.follow_plan();
 }
 
 void JobLoop::send_active(LoopContext& context, const std::string& node) const {
@@ -209,6 +211,7 @@ bool JobLoop::follows_session(LoopContext& context, const StepSample& sample) {
   next_session_ranks_.clear();
   window_.restart();
   watch_.new_session();
+  links_.new_session();
   paced_step_ = 0;
   return true;
 }

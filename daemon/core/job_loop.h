@@ -5,6 +5,7 @@
 #include "daemon/core/decision.h"
 #include "daemon/core/device_memory.h"
 #include "daemon/core/event.h"
+#include "daemon/core/link_watch.h"
 #include "daemon/core/outbox.h"
 #include "daemon/core/registry.h"
 #include "daemon/core/roles.h"
@@ -62,6 +63,8 @@ class JobLoop {
   /// Takes a sample that claims to be of this job, sent by `node`.
   [[nodiscard]] std::optional<Rejection> sample(LoopContext& context, const std::string& node,
                                                 const StepSample& sample);
+  [[nodiscard]] std::optional<Rejection> sample(LoopContext& context, const std::string& node,
+                                                const LinkSample& sample);
   /// Judges the steps that became whole.
   void judge(LoopContext& context);
 
@@ -155,6 +158,12 @@ class JobLoop {
   void on_verdict(LoopContext& context);
   void on_culprits(LoopContext& context, const Verdict& verdict);
   void on_moved(LoopContext& context, const std::vector<RankId>& ranks);
+  void on_link_faults(LoopContext& context, const std::vector<LinkFault>& faults);
+  void on_link_recovery(LoopContext& context, const std::vector<LinkFault>& faults);
+  /// Of nodes whose loss begins to count, at `begin_s`.
+  void begin_loss(double begin_s);
+  /// Slow in any of its parts.
+  [[nodiscard]] bool is_slow(const std::string& node) const;
   void on_no_culprit(LoopContext& context, const Verdict& verdict);
   void on_recovery(LoopContext& context, const std::vector<RankId>& ranks);
   void on_trial_step(LoopContext& context, const JobStep& step);
@@ -222,6 +231,7 @@ class JobLoop {
   std::set<RankId> next_session_ranks_;
   StepWindow window_;
   Watch watch_;
+  LinkWatch links_;
   DeviceMemory memory_;
   std::vector<double> clock_off_s_;  ///< per RankId
   double job_time_s_ = 0;            ///< end of the last plain step

@@ -68,7 +68,7 @@ void JobLoop::know_devices(LoopContext& context, const std::string& node,
       watch_.restore(entry.rank, row->slowdown);
       slow_.try_emplace(node, Slow{Cause::kDevice, row->since_s, row->since_s, 0, 0, 0});
       review_wanted_ = true;
-    } else if (slowdown(node) == 1.0) {
+    } else if (!is_slow(node)) {
       slow_.erase(node);
     }
     context.out.event(

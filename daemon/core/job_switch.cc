@@ -39,6 +39,7 @@ SwitchMachine::Env JobLoop::env(LoopContext& context) const {
 solver::ClusterState JobLoop::cluster_state(const LoopContext& context) const {
   solver::ClusterState state;
   state.device_slowdown = watch_.slowdowns();
+  links_.add_to(state);
   state.drained.assign(job_->cluster.nodes.size(), false);
   for (const auto& [node, row] : context.nodes) {
     if (const auto id = job_->cluster.find(node); id && row.drained) {

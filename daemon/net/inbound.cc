@@ -37,6 +37,17 @@ StepSample to_sample(const wire::StepRecord& record) {
           .dp_collective_s = seconds(record.dp_collective_us)};
 }
 
+LinkSample to_sample(const wire::LinkRecord& record) {
+  return {.job = record.job,
+          .session = record.session,
+          .destination = record.destination_node,
+          .rank = RankId(record.rank),
+          .peer = RankId(record.peer_rank),
+          .end_time_s = static_cast<double>(record.end_time_ns) * 1e-9,
+          .bytes = static_cast<double>(record.bytes),
+          .transfer_s = static_cast<double>(record.transfer_us) * 1e-6};
+}
+
 std::uint64_t claimed_node(const wire::Record& record) {
   if (const auto* step = std::get_if<wire::StepRecord>(&record)) {
     return step->node;
@@ -101,7 +112,7 @@ class Translate {
       return tl::unexpected(Refusal{"bad_record", records.error().message, false});
     }
     Inbound out;
-    StepBatch batch{node_, {}};
+    StepBatch batch{node_, {}, {}};
     for (std::size_t i = 0; i < records->size(); ++i) {
       const wire::Record& record = (*records)[i];
       if (claimed_node(record) != name_hash(node_)) {
@@ -115,13 +126,14 @@ class Translate {
       if (const auto* step = std::get_if<wire::StepRecord>(&record)) {
         batch.samples.push_back(to_sample(*step));
         ++out.counts.step_records;
-      } else if (std::holds_alternative<wire::LinkRecord>(record)) {
+      } else if (const auto* link = std::get_if<wire::LinkRecord>(&record)) {
+        batch.links.push_back(to_sample(*link));
         ++out.counts.link_records;
       } else {
         ++out.counts.health_records;
       }
     }
-    if (!batch.samples.empty()) {
+    if (!batch.samples.empty() || !batch.links.empty()) {
       out.event = std::move(batch);
     }
     return out;

@@ -19,6 +19,7 @@ namespace {
 constexpr double kTickS = 0.25;
 constexpr std::uint64_t kTicksPerHeartbeat = 4;
 constexpr double kPatienceS = 20.0;  // of an agent that waits for the next order
+constexpr double kLinkJitter = 0.03;
 constexpr double kJobStartS = 1.7e9;
 
 void broken(const std::string& what) { throw std::logic_error("invariant broken: " + what); }
@@ -602,6 +603,7 @@ void Sim::end_step(Epoch epoch, double begin_s, const OddStep& odd) {
       }
     }
   }
+  send_links(plan, batches);
   for (auto& [node, batch] : batches) {
     Agent& agent = *agents_[node.value()];
     batch.node = agent.node;
@@ -617,7 +619,43 @@ void Sim::end_step(Epoch epoch, double begin_s, const OddStep& odd) {
   start_step();
 }
 
+void Sim::send_links(const solver::Plan& plan, std::map<NodeId, StepBatch>& batches) {
+  constexpr double kBytes = 1e8;
+  std::normal_distribution<double> noise(1.0, kLinkJitter);
+  for (std::uint32_t r = 0; r < plan.replicas(); ++r) {
+    for (std::uint32_t s = 0; s + 1 < plan.stages(); ++s) {
+      for (const bool forward : {true, false}) {
+        const solver::Position& from = plan.placement[r][forward ? s : s + 1];
+        const solver::Position& to = plan.placement[r][forward ? s + 1 : s];
+        if (from.node == to.node || !batches.contains(from.node)) {
+          continue;
+        }
+        const double slow = std::max(truth_.links(from.node).send, truth_.links(to.node).receive) *
+                            truth_.path(from.node, to.node);
+        batches[from.node].links.push_back(
+            {.job = name_hash(job_->name),
+             .session = session_,
+             .destination = name_hash(job_->cluster.nodes[to.node.value()].name),
+             .rank = job_->cluster.rank_of(from.node, from.devices.front()),
+             .peer = job_->cluster.rank_of(to.node, to.devices.front()),
+             .end_time_s = kJobStartS + now_s_,
+             .bytes = kBytes,
+             .transfer_s = kBytes / 2e10 * slow * std::max(0.5, noise(random_))});
+      }
+    }
+  }
+}
+
 // ------------------------------------------------------------ for tests
+
+void Sim::slow_links(const std::string& node, const solver::NodeLinks& links) {
+  truth_.node_links.resize(job_->cluster.nodes.size());
+  truth_.node_links[job_->cluster.find(node)->value()] = links;
+}
+
+void Sim::slow_path(const std::string& from, const std::string& to, double factor) {
+  truth_.paths = {{*job_->cluster.find(from), *job_->cluster.find(to), factor}};
+}
 
 void Sim::slow(const std::string& node, double slowdown) {
   const NodeId id = *job_->cluster.find(node);

@@ -71,6 +71,9 @@ class Sim {
   void slow_device(RankId rank, double slowdown) {
     truth_.device_slowdown[rank.value()] = slowdown;
   }
+  /// True slowness of a node's NICs, and of the only way between two nodes that is slow.
+  void slow_links(const std::string& node, const solver::NodeLinks& links);
+  void slow_path(const std::string& from, const std::string& to, double factor);
   /// The step takes this much longer with everybody's compute as it was.
   void slow_everything(double ratio) { extra_ratio_ = ratio; }
   void stop_faults() { options_.faults = {.max_delay_s = options_.faults.max_delay_s}; }
@@ -111,6 +114,7 @@ class Sim {
 
  private:
   struct Agent;
+  void send_links(const solver::Plan& plan, std::map<NodeId, StepBatch>& batches);
   struct Timed {
     double at_s = 0;
     std::uint64_t order = 0;

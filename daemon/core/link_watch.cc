@@ -1,0 +1,265 @@
+#include "daemon/core/link_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <set>
+#include <tuple>
+
+namespace tapas::daemon {
+namespace {
+
+constexpr std::uint32_t kLearn = 8;
+constexpr std::uint32_t kClear = 3;  // clear intervals that an alarm takes
+constexpr double kSlack = 0.1;       // flows share switches: a tenth comes and goes
+// Above the links of its tier by more than this (65 %), a new link is slow from the start.
+constexpr double kSpread = 0.5;
+// Links of a tier that must be known before a new one is held against them.
+constexpr std::size_t kFewLinks = 4;
+// Observations of each link that a verdict waits for after the first alarm.
+constexpr std::size_t kSettle = 3;
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+std::vector<LinkFault> parts_of(const std::vector<std::pair<NodeId, NodeId>>& slow,
+                                const std::vector<std::pair<NodeId, NodeId>>& fine) {
+  std::vector<LinkFault> parts;
+  std::set<NodeId> sends;
+  std::set<NodeId> receives;
+  for (const auto& [from, to] : fine) {
+    sends.insert(from);
+    receives.insert(to);
+  }
+  std::set<std::pair<NodeId, NodeId>> left(slow.begin(), slow.end());
+  for (;;) {
+    // Who explains most of what is left.
+    std::map<std::pair<NodeId, bool>, std::uint32_t> explains;
+    for (const auto& [from, to] : left) {
+      explains[{from, true}] += sends.contains(from) ? 0 : 1;
+      explains[{to, false}] += receives.contains(to) ? 0 : 1;
+    }
+    const auto most =
+        std::max_element(explains.begin(), explains.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most == explains.end() || most->second < 2) {
+      break;
+    }
+    const auto [node, sending] = most->first;
+    parts.push_back({.part = sending ? LinkFault::Part::kSend : LinkFault::Part::kReceive,
+                     .from = node,
+                     .to = node,
+                     .links = most->second});
+    std::erase_if(left, [node = node, sending = sending](const auto& link) {
+      return (sending ? link.first : link.second) == node;
+    });
+  }
+  for (const auto& [from, to] : left) {
+    parts.push_back({.part = LinkFault::Part::kPath, .from = from, .to = to, .links = 1});
+  }
+  return parts;
+}
+
+Sensitivity LinkWatch::Link::sensitivity() const {
+  return Sensitivity::of(noise.sigma(), kClear, kSlack);
+}
+
+bool LinkWatch::Link::slow() const {
+  return level.blamed() || (level.alarmed() && level.holds(sensitivity()));
+}
+
+void LinkWatch::follow_plan() {
+  for (auto& [pair, link] : links_) {
+    link.live = false;
+  }
+}
+
+void LinkWatch::new_session() {
+  for (auto& [pair, link] : links_) {
+    link.level.restart();
+    link.noise.restart();
+  }
+  waiting_ = 0;
+  due_ = false;
+}
+
+std::uint32_t LinkWatch::tier(const Pair& pair) const {
+  const solver::Node& a = cluster_.nodes[pair.first.value()];
+  const solver::Node& b = cluster_.nodes[pair.second.value()];
+  if (a.type != b.type) {
+    return 3;
+  }
+  return a.tor == b.tor ? 0 : (a.pod == b.pod ? 1 : 2);
+}
+
+double LinkWatch::usual(const Pair& pair) const {
+  std::vector<double> values;
+  for (const auto& [other, link] : links_) {
+    if (other != pair && tier(other) == tier(pair) && !link.level.learning()) {
+      values.push_back(link.level.baseline());
+    }
+  }
+  return values.size() < kFewLinks ? 0 : median(std::move(values));
+}
+
+void LinkWatch::observe(NodeId from, NodeId to, double seconds_per_byte, const StepStamp& stamp) {
+  const Pair pair{from, to};
+  const double value = std::log(seconds_per_byte);
+  auto found = links_.find(pair);
+  if (found == links_.end()) {
+    found = links_.emplace(pair, Link{Level(kLearn, kSpread), {}, value, true}).first;
+  }
+  Link& link = found->second;
+  link.live = true;
+  link.noise.add(std::abs(value - std::exchange(link.last, value)));
+  if (link.level.learning()) {
+    link.level.expect(usual(pair));
+  }
+  const bool was_slow = link.level.alarmed();
+  link.level.observe(value, link.sensitivity(), stamp);
+  if (waiting_ > 0) {
+    --waiting_;
+    due_ = waiting_ == 0;
+  } else if (!due_ && !was_slow && link.level.alarmed() && !link.level.blamed()) {
+    waiting_ =
+        kSettle * static_cast<std::size_t>(std::count_if(
+                      links_.begin(), links_.end(), [](const auto& l) { return l.second.live; }));
+  }
+}
+
+bool LinkWatch::shows(const LinkFault& fault, const Pair& pair) const {
+  switch (fault.part) {
+    case LinkFault::Part::kSend:
+      return pair.first == fault.from;
+    case LinkFault::Part::kReceive:
+      return pair.second == fault.to;
+    case LinkFault::Part::kPath:
+      break;
+  }
+  return pair == Pair(fault.from, fault.to);
+}
+
+std::vector<LinkFault> LinkWatch::take_faults() {
+  due_ = false;
+  std::vector<Pair> slow;
+  std::vector<Pair> fine;
+  for (auto& [pair, link] : links_) {
+    if (link.live && !link.level.learning()) {
+      (link.slow() ? slow : fine).push_back(pair);
+    }
+    if (link.level.alarmed() && !link.slow()) {
+      link.level.dismiss();
+    }
+  }
+  std::vector<LinkFault> fresh;
+  for (LinkFault& fault : parts_of(slow, fine)) {
+    std::vector<double> deviations;
+    std::vector<double> before;
+    bool first = true;
+    for (const Pair& pair : slow) {
+      if (!shows(fault, pair)) {
+        continue;
+      }
+      Level& level = links_.at(pair).level;
+      if (!level.blamed()) {
+        if (first || level.since().begin_s < fault.since.begin_s) {
+          fault.since = level.since();
+        }
+        first = false;
+        fault.confidence = std::max(fault.confidence, level.confidence());
+        level.blame();
+      }
+      deviations.push_back(level.level());
+      before.push_back(level.baseline());
+    }
+    const double deviation = median(std::move(deviations));
+    const double baseline = median(std::move(before));
+    fault.slowdown = std::exp(deviation);
+    fault.before_s = std::exp(baseline);
+    fault.after_s = std::exp(baseline + deviation);
+    const auto known = std::find_if(faults_.begin(), faults_.end(), [&](const LinkFault& other) {
+      return std::tie(other.part, other.from, other.to) ==
+             std::tie(fault.part, fault.from, fault.to);
+    });
+    if (known == faults_.end()) {
+      // A NIC explains what was taken for its paths.
+      std::erase_if(faults_, [&](const LinkFault& other) {
+        return other.part == LinkFault::Part::kPath && shows(fault, {other.from, other.to});
+      });
+      faults_.push_back(fault);
+      fresh.push_back(fault);
+    }
+  }
+  return fresh;
+}
+
+std::vector<LinkFault> LinkWatch::take_recovered() {
+  std::vector<LinkFault> back;
+  std::erase_if(faults_, [&](const LinkFault& fault) {
+    bool any = false;
+    for (const auto& [pair, link] : links_) {
+      if (shows(fault, pair) && link.live && link.level.blamed()) {
+        if (!link.level.recovered()) {
+          return false;
+        }
+        any = true;
+      }
+    }
+    if (any) {
+      back.push_back(fault);
+    }
+    return any;
+  });
+  for (const LinkFault& fault : back) {
+    for (auto& [pair, link] : links_) {
+      if (shows(fault, pair) && link.level.blamed()) {
+        link.level.clear();
+      }
+    }
+  }
+  return back;
+}
+
+void LinkWatch::add_to(solver::ClusterState& state) const {
+  if (faults_.empty()) {
+    return;
+  }
+  state.node_links.resize(cluster_.nodes.size());
+  for (const LinkFault& fault : faults_) {
+    switch (fault.part) {
+      case LinkFault::Part::kSend:
+        state.node_links[fault.from.value()].send = fault.slowdown;
+        break;
+      case LinkFault::Part::kReceive:
+        state.node_links[fault.to.value()].receive = fault.slowdown;
+        break;
+      case LinkFault::Part::kPath:
+        state.paths.push_back({fault.from, fault.to, fault.slowdown});
+        break;
+    }
+  }
+}
+
+std::string to_text(const LinkFault& fault, const solver::Cluster& cluster) {
+  const std::string& from = cluster.nodes[fault.from.value()].name;
+  const std::string& to = cluster.nodes[fault.to.value()].name;
+  switch (fault.part) {
+    case LinkFault::Part::kSend:
+      return fmt::format("node {} sends {:.2f} times as slowly", from, fault.slowdown);
+    case LinkFault::Part::kReceive:
+      return fmt::format("node {} receives {:.2f} times as slowly", to, fault.slowdown);
+    case LinkFault::Part::kPath:
+      break;
+  }
+  return fmt::format("transfers from node {} to node {} take {:.2f} times as long", from, to,
+                     fault.slowdown);
+}
+
+}  // namespace tapas::daemon
