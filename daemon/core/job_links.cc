@@ -8,6 +8,11 @@
 #include <utility>
 
 namespace tapas::daemon {
+namespace {
+
+constexpr double kGbit = 8e-9;  // of a byte
+
+}  // namespace
 
 std::optional<JobLoop::Rejection> JobLoop::sample(LoopContext& /*context*/, const std::string& node,
                                                   const LinkSample& sample) {
@@ -68,7 +73,7 @@ void JobLoop::on_link_faults(LoopContext& context, const std::vector<LinkFault>&
     const double begin_s = fault.since.begin_s;
     slow_.try_emplace(node, Slow{Cause::kLink, begin_s, begin_s, 0, 0, 0});
     recovered_nodes_.erase(node);
-    verdict_ = fmt::format("{} than before", to_text(fault, job_->cluster));
+    verdict_ = fmt::format("{} as before", to_text(fault, job_->cluster));
     verdict_evidence_.clear();
     put(verdict_evidence_, "node", node);
     put(verdict_evidence_, "cause", std::string(to_string(Cause::kLink)));
@@ -76,8 +81,8 @@ void JobLoop::on_link_faults(LoopContext& context, const std::vector<LinkFault>&
     put(verdict_evidence_, "to", job_->cluster.nodes[fault.to.value()].name);
     put(verdict_evidence_, "links_compared", static_cast<std::int64_t>(fault.links));
     put(verdict_evidence_, "slowdown", fault.slowdown);
-    put(verdict_evidence_, "level_before_bytes_per_s", 1 / fault.before_s);
-    put(verdict_evidence_, "level_after_bytes_per_s", 1 / fault.after_s);
+    put(verdict_evidence_, "bandwidth_before_gbps", kGbit / fault.before_s);
+    put(verdict_evidence_, "bandwidth_after_gbps", kGbit / fault.after_s);
     put(verdict_evidence_, "confidence_sigma", fault.confidence);
     put(verdict_evidence_, "detect_s", job_time_s_ - begin_s);
     context.out.event(job_->name, "verdict", node, verdict_, verdict_evidence_);

@@ -252,9 +252,9 @@ std::string to_text(const LinkFault& fault, const solver::Cluster& cluster) {
   const std::string& to = cluster.nodes[fault.to.value()].name;
   switch (fault.part) {
     case LinkFault::Part::kSend:
-      return fmt::format("node {} sends {:.2f} times as slowly", from, fault.slowdown);
+      return fmt::format("node {} takes {:.2f} times as long to send", from, fault.slowdown);
     case LinkFault::Part::kReceive:
-      return fmt::format("node {} receives {:.2f} times as slowly", to, fault.slowdown);
+      return fmt::format("node {} takes {:.2f} times as long to receive", to, fault.slowdown);
     case LinkFault::Part::kPath:
       break;
   }

@@ -87,7 +87,7 @@ class LinkWatch {
   bool due_ = false;
 };
 
-/// "node n37 sends 3.10 times as slowly".
+/// "node n37 takes 3.10 times as long to send".
 [[nodiscard]] std::string to_text(const LinkFault& fault, const solver::Cluster& cluster);
 
 }  // namespace tapas::daemon

@@ -96,6 +96,7 @@ class FakeDaemon {
   std::map<std::string, wire::Hello> hellos;
   std::multimap<std::string, wire::Vote> votes;
   std::vector<wire::StepRecord> records;
+  std::vector<wire::LinkRecord> links;
 
  private:
   void hear(const std::string& peer, const wire::ToDaemon& message) {
@@ -112,7 +113,11 @@ class FakeDaemon {
       const auto decoded = wire::decode_records(telemetry->records);
       ASSERT_TRUE(decoded) << decoded.error().message;
       for (const wire::Record& record : *decoded) {
-        records.push_back(std::get<wire::StepRecord>(record));
+        if (const auto* link = std::get_if<wire::LinkRecord>(&record)) {
+          links.push_back(*link);
+        } else {
+          records.push_back(std::get<wire::StepRecord>(record));
+        }
       }
     }
   }

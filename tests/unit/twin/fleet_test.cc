@@ -124,6 +124,15 @@ TEST_F(FleetRun, GreetsWithItsRanksAndStreamsTheirRecords) {
     EXPECT_NEAR(static_cast<double>(parts), record.wall_us, 8);
     EXPECT_TRUE(seen.emplace(record.step, record.rank).second) << "sent twice";
   }
+  EXPECT_FALSE(daemon->links.empty());
+  for (const wire::LinkRecord& link : daemon->links) {
+    EXPECT_EQ(link.session, hello.attachments[0].session);
+    EXPECT_EQ(link.source_node, name_hash("n" + std::to_string(link.rank / 2)));
+    EXPECT_EQ(link.destination_node, name_hash("n" + std::to_string(link.peer_rank / 2)));
+    EXPECT_NE(link.source_node, link.destination_node);
+    EXPECT_GT(link.bytes, 0U);
+    EXPECT_GT(link.transfer_us, 0U);
+  }
   EXPECT_EQ(fleet->records_dropped(), 0U);
 }
 
