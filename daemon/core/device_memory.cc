@@ -110,9 +110,9 @@ void DeviceMemory::change(DeviceRow& row, double planned_at) {
   }
 }
 
-void DeviceMemory::planned() {
+void DeviceMemory::planned(bool for_what_is_slow) {
   for (auto& [device, row] : rows_) {
-    change(row, row.slow ? row.slowdown : 0);
+    change(row, for_what_is_slow && row.slow ? row.slowdown : 0);
   }
 }
 

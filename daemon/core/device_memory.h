@@ -31,8 +31,8 @@ class DeviceMemory {
   /// An episode begins, or its level is another one.
   void slow(const CoreConfig& config, RankId slot, double slowdown, double since_s);
   void well(RankId slot, double now_s);
-  /// The running plan was made for what is slow now.
-  void planned();
+  /// There is another plan, made for what is slow now or not.
+  void planned(bool for_what_is_slow);
   /// It is as good as one that was made for the device being well.
   void forget_plan(RankId slot);
 

@@ -134,7 +134,8 @@ class JobLoop {
   void know_devices(LoopContext& context, const std::string& node, const JobAttachment& attachment);
   /// Writes down what changed in the memory of devices.
   void remember(LoopContext& context);
-  void plan_was_made(LoopContext& context);
+  /// The running plan is another one: made for what is slow now, or the one before a bad idea.
+  void plan_changed(LoopContext& context, bool made_for_now);
   void forget_recovered(LoopContext& context);
   [[nodiscard]] const DeviceRow* worst_record(const std::string& node) const;
   [[nodiscard]] std::size_t recent_switches(const std::set<std::string>& nodes) const;

@@ -88,12 +88,12 @@ void JobLoop::remember(LoopContext& context) {
   }
 }
 
-void JobLoop::plan_was_made(LoopContext& context) {
+void JobLoop::plan_changed(LoopContext& context, bool made_for_now) {
   recovered_nodes_.clear();
   for (auto& [node, slow] : slow_) {
-    slow.planned_at = slowdown(node);
+    slow.planned_at = made_for_now ? slowdown(node) : 0;
   }
-  memory_.planned();
+  memory_.planned(made_for_now);
   remember(context);
 }
 

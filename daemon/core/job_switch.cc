@@ -138,6 +138,7 @@ void JobLoop::on_outcome(LoopContext& context, SwitchMachine::Outcome outcome) {
 
 void JobLoop::on_commit_decided(LoopContext& context) {
   adopt(switch_.task().to);
+  plan_changed(context, !next_trial_ || next_trial_->decision != 0);
   aborted_in_a_row_ = margin_doublings_ = 0;
   review_at_s_ = 0;
   if (next_trial_) {
@@ -151,7 +152,6 @@ void JobLoop::on_commit_decided(LoopContext& context) {
     }
     next_trial_.reset();
   }
-  plan_was_made(context);
   last_hold_.clear();
   lost_s_ = 0;
   refresh_prediction(context);

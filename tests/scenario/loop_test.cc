@@ -215,6 +215,9 @@ TEST(Loop, APlanThatMakesItWorseIsTakenBackAndNotTriedAgainSoon) {
   EXPECT_EQ(decisions[1].reason_code, "micro_replan");
   EXPECT_EQ(text(decisions[1], "verify"), "rolled_back");
   EXPECT_GT(number(decisions[1], "observed_after_s"), number(decisions[1], "slow_step_s"));
+  EXPECT_EQ(sim.disk().devices.at(node_name(sim, 1) + "/0").planned_at, 0);
+  EXPECT_GT(sim.disk().automatic_switches.at(Epoch(2)).rests_until_s, 0);
+  sim.crash_core();  // the idea is remembered over that
   sim.run_until(sim.now() + 300);
   EXPECT_EQ(sim.core().plan("small")->epoch, Epoch(3));
   EXPECT_EQ(sim.core().decisions("small")[0].reason_code, "quarantined");

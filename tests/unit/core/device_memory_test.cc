@@ -97,9 +97,12 @@ TEST(DeviceMemory, KnowsWhatTheRunningPlanWasMadeFor) {
   Slots slots;
   slots.memory.slow(slots.config, RankId(0), 1.5, 10);
   slots.episode(1, 10, 20);
-  slots.memory.planned();
+  slots.memory.planned(true);
   EXPECT_EQ(slots.memory.find(RankId(0))->planned_at, 1.5);
   EXPECT_EQ(slots.memory.find(RankId(1))->planned_at, 0);
+  slots.memory.planned(false);  // taken back
+  EXPECT_EQ(slots.memory.find(RankId(0))->planned_at, 0);
+  slots.memory.planned(true);
   slots.memory.well(RankId(0), 30);
   EXPECT_EQ(slots.memory.find(RankId(0))->planned_at, 1.5);  // until a plan for its being well
   slots.memory.forget_plan(RankId(0));
