@@ -640,7 +640,7 @@ void Sim::send_links(const solver::Plan& plan, std::map<NodeId, StepBatch>& batc
              .peer = job_->cluster.rank_of(to.node, to.devices.front()),
              .end_time_s = kJobStartS + now_s_,
              .bytes = kBytes,
-             .transfer_s = kBytes / 2e10 * slow * std::max(0.5, noise(random_))});
+             .transfer_s = kBytes / 2e10 * slow * std::max(0.5, noise(link_random_))});
       }
     }
   }

@@ -155,6 +155,7 @@ class Sim {
   std::shared_ptr<const solver::Job> job_;
   Options options_;
   std::mt19937_64 random_;
+  std::mt19937_64 link_random_;  ///< apart, so that links do not change what ranks draw
   double now_s_ = 0;
   std::uint64_t order_ = 0;
   std::priority_queue<Timed> queue_;
