@@ -36,6 +36,9 @@ std::string job_text(const json::Value& job) {
   const std::string ranks = fmt::format("{} of {} reporting", reporting, expected);
   out += "  ranks      " + (reporting < expected ? red(ranks) : ranks) + "\n";
   out += "  verdict    " + printable(text_at(job, "verdict", "none yet")) + "\n";
+  for (const json::Value& link : array_at(job, "slow_links")) {
+    out += "  link       " + printable(link.is_string() ? link.get<std::string>() : "") + "\n";
+  }
   return out;
 }
 

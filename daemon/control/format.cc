@@ -30,6 +30,7 @@ json::Value job_json(const JobView& job) {
                      {"predicted_step_s", job.predicted_step_s},
                      {"bound_step_s", job.bound_step_s},
                      {"verdict", job.verdict},
+                     {"slow_links", job.slow_links},
                      {"ranks_reporting", job.ranks_reporting},
                      {"ranks_expected", job.ranks_expected}};
   out["shape"] = job.plan ? shape_json(*job.plan) : json::Value::object();

@@ -56,9 +56,10 @@ struct JobView {
   std::uint64_t last_step = 0;
   double observed_step_s = 0;  ///< recent median, 0 = none yet
   double healthy_step_s = 0;   ///< level learnt while healthy under this plan's ancestors, 0 = none
-  double predicted_step_s = 0;  ///< calibrated
-  double bound_step_s = 0;      ///< calibrated lower bound under the current slowdowns
-  std::string verdict;          ///< one sentence
+  double predicted_step_s = 0;          ///< calibrated
+  double bound_step_s = 0;              ///< calibrated lower bound under the current slowdowns
+  std::string verdict;                  ///< one sentence
+  std::vector<std::string> slow_links;  ///< a sentence each
   std::uint32_t ranks_reporting = 0;
   std::uint32_t ranks_expected = 0;
 };

@@ -385,6 +385,9 @@ JobView JobLoop::view(const Registry& registry) const {
   out.predicted_step_s = predicted_step_s_;
   out.bound_step_s = bound_step_s_;
   out.verdict = verdict_;
+  for (const LinkFault& fault : links_.faults()) {
+    out.slow_links.push_back(to_text(fault, job_->cluster));
+  }
   out.ranks_reporting = window_.live();
   out.ranks_expected = roles_.held();
   const auto away = std::count_if(roles_.nodes().begin(), roles_.nodes().end(),
