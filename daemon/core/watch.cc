@@ -24,7 +24,7 @@ constexpr double kMaxModelError = 0.40;
 // Healthy devices drift by about this against each other, and by less than the second; nobody would
 // act on it.
 constexpr double kRankSlack = 0.015;
-constexpr double kLeastRankRise = 0.035;
+constexpr double kLeastRankRise = 0.04;
 constexpr std::uint32_t kRankSteps = 3;
 // Nothing can be moved for a job-wide cause, so its alarm may take longer and be surer.
 constexpr double kWallSlack = 0.03;

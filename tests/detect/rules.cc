@@ -6,7 +6,6 @@
 #include <cmath>
 #include <iterator>
 #include <numbers>
-#include <set>
 #include <utility>
 
 namespace tapas::daemon::testing {
@@ -77,24 +76,35 @@ class Windowed : public Rule {
     }
   }
   [[nodiscard]] bool full() const { return compute_.front().size() == steps_; }
-  [[nodiscard]] std::vector<double> medians() const {
-    std::vector<double> out;
+  /// The ranks whose median in the window `slow` finds slow among those of their stage, ascending.
+  template <typename Slow>
+  [[nodiscard]] std::vector<RankId> ranks_that_are(Slow slow) const {
+    std::vector<double> all;
     for (std::vector<double> values : compute_) {
-      out.push_back(median(values));
+      all.push_back(median(values));
     }
-    return out;
+    std::vector<RankId> ranks;
+    for (const std::vector<RankId>& stage : roles_.by_stage()) {
+      std::vector<double> group;
+      for (const RankId rank : stage) {
+        group.push_back(all[rank.value()]);
+      }
+      std::sort(group.begin(), group.end());
+      std::copy_if(stage.begin(), stage.end(), std::back_inserter(ranks),
+                   [&](RankId rank) { return slow(all[rank.value()], group); });
+    }
+    std::sort(ranks.begin(), ranks.end());
+    return ranks;
   }
   /// A call when some of the ranks were not named the last time.
   std::optional<Call> speak(std::vector<RankId> ranks) {
-    std::sort(ranks.begin(), ranks.end());
     const bool fresh = !std::includes(named_.begin(), named_.end(), ranks.begin(), ranks.end());
     named_ = std::move(ranks);
     return fresh ? std::optional(Call{Cause::kDevice, named_, {}, name()}) : std::nullopt;
   }
 
-  const Roles& roles_;
-
  private:
+  const Roles& roles_;
   std::size_t steps_;
   std::vector<std::vector<double>> compute_;
   std::vector<RankId> named_;
@@ -104,7 +114,8 @@ class Windowed : public Rule {
 class Reporting : public Windowed {
  public:
   static constexpr std::uint64_t kEvery = 16;
-  Reporting(const Trace& trace, std::string name, bool (*slow)(double own, std::vector<double>&))
+  Reporting(const Trace& trace, std::string name,
+            bool (*slow)(double own, const std::vector<double>&))
       : Windowed(trace, kEvery), name_(std::move(name)), slow_(slow) {}
   std::string name() const override { return name_; }
 
@@ -113,23 +124,12 @@ class Reporting : public Windowed {
     if (step.step % kEvery != 0 || !full()) {
       return std::nullopt;
     }
-    const std::vector<double> all = medians();
-    std::vector<RankId> ranks;
-    for (const std::vector<RankId>& stage : roles_.by_stage()) {
-      std::vector<double> group;
-      for (const RankId rank : stage) {
-        group.push_back(all[rank.value()]);
-      }
-      std::sort(group.begin(), group.end());
-      std::copy_if(stage.begin(), stage.end(), std::back_inserter(ranks),
-                   [&](RankId rank) { return slow_(all[rank.value()], group); });
-    }
-    return speak(std::move(ranks));
+    return speak(ranks_that_are(slow_));
   }
 
  private:
   std::string name_;
-  bool (*slow_)(double own, std::vector<double>& sorted);
+  bool (*slow_)(double own, const std::vector<double>& sorted);
 };
 
 /// Bayesian online change point detection (Adams, MacKay 2007): normal values of unknown mean and
@@ -241,21 +241,12 @@ class ChangePointRule : public Windowed {
     if (mean(edge, walls_.end()) < 1.1 * mean(first, edge)) {
       return std::nullopt;
     }
-    const std::vector<double> all = medians();
-    std::vector<RankId> ranks;
-    for (const std::vector<RankId>& stage : roles_.by_stage()) {
-      std::vector<double> group;
-      for (const RankId rank : stage) {
-        group.push_back(all[rank.value()]);
-      }
-      const double usual = median(group);
-      std::copy_if(stage.begin(), stage.end(), std::back_inserter(ranks),
-                   [&](RankId rank) { return all[rank.value()] > 1.1 * usual; });
-    }
+    std::vector<RankId> ranks = ranks_that_are([](double own, const std::vector<double>& sorted) {
+      return own > 1.1 * sorted[(sorted.size() - 1) / 2];
+    });
     if (ranks.empty()) {
       return Call{Cause::kJobWide, {}, {}, name()};
     }
-    std::sort(ranks.begin(), ranks.end());
     return Call{Cause::kDevice, std::move(ranks), {}, name()};
   }
 
@@ -279,7 +270,7 @@ std::unique_ptr<Rule> detector(const Trace& trace) { return std::make_unique<Det
 
 std::unique_ptr<Rule> twice_the_median(const Trace& trace) {
   return std::make_unique<Reporting>(trace, "2x the median",
-                                     [](double own, std::vector<double>& sorted) {
+                                     [](double own, const std::vector<double>& sorted) {
                                        return own > 2 * sorted[(sorted.size() - 1) / 2];
                                      });
 }
@@ -287,7 +278,7 @@ std::unique_ptr<Rule> twice_the_median(const Trace& trace) {
 std::unique_ptr<Rule> relative_score(const Trace& trace) {
   return std::make_unique<Reporting>(
       trace, "score below 0.75",
-      [](double own, std::vector<double>& sorted) { return sorted.front() < 0.75 * own; });
+      [](double own, const std::vector<double>& sorted) { return sorted.front() < 0.75 * own; });
 }
 
 std::unique_ptr<Rule> change_point(const Trace& trace) {
