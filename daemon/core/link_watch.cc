@@ -7,6 +7,7 @@
 #include <iterator>
 #include <set>
 #include <tuple>
+#include <utility>
 
 namespace tapas::daemon {
 namespace {
@@ -76,15 +77,23 @@ bool LinkWatch::Link::slow() const {
 }
 
 void LinkWatch::follow_plan() {
-  for (auto& [pair, link] : links_) {
-    link.live = false;
+  for (auto it = links_.begin(); it != links_.end();) {
+    Link& link = it->second;
+    if (!std::exchange(link.live, false) && !link.level.blamed()) {
+      learnt_[tier(it->first)] -= link.level.learning() ? 0 : 1;
+      it = links_.erase(it);
+    } else {
+      ++it;
+    }
   }
 }
 
 void LinkWatch::new_session() {
+  learnt_ = {};
   for (auto& [pair, link] : links_) {
     link.level.restart();
     link.noise.restart();
+    learnt_[tier(pair)] += link.level.learning() ? 0 : 1;
   }
   waiting_ = 0;
   due_ = false;
@@ -100,6 +109,9 @@ std::uint32_t LinkWatch::tier(const Pair& pair) const {
 }
 
 double LinkWatch::usual(const Pair& pair) const {
+  if (learnt_[tier(pair)] < kFewLinks) {
+    return 0;
+  }
   std::vector<double> values;
   for (const auto& [other, link] : links_) {
     if (other != pair && tier(other) == tier(pair) && !link.level.learning()) {
@@ -114,16 +126,21 @@ void LinkWatch::observe(NodeId from, NodeId to, double seconds_per_byte, const S
   const double value = std::log(seconds_per_byte);
   auto found = links_.find(pair);
   if (found == links_.end()) {
+    if (links_.size() >= kLinksPerNode * cluster_.nodes.size()) {
+      return;
+    }
     found = links_.emplace(pair, Link{Level(kLearn, kSpread), {}, value, true}).first;
   }
   Link& link = found->second;
   link.live = true;
   link.noise.add(std::abs(value - std::exchange(link.last, value)));
-  if (link.level.learning()) {
+  const bool was_learning = link.level.learning();
+  if (was_learning) {
     link.level.expect(usual(pair));
   }
   const bool was_slow = link.level.alarmed();
   link.level.observe(value, link.sensitivity(), stamp);
+  learnt_[tier(pair)] += was_learning && !link.level.learning() ? 1 : 0;
   if (waiting_ > 0) {
     --waiting_;
     due_ = waiting_ == 0;

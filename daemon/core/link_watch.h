@@ -4,6 +4,8 @@
 #include "daemon/core/level.h"
 #include "solver/model/cluster_state.h"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -40,12 +42,16 @@ struct LinkFault {
 
 /// Levels of a job's directed links between nodes: time of a byte without waiting, against what the
 /// link itself used to take; a link that is new is also held against those of the same fabric tier.
-/// Bounded by the pairs of nodes that exchange anything. Not thread-safe.
+/// At most kLinksPerNode links for each node of the cluster are kept, others are not judged. Not
+/// thread-safe.
 class LinkWatch {
  public:
+  static constexpr std::size_t kLinksPerNode = 32;
+
   explicit LinkWatch(const solver::Cluster& cluster) : cluster_(cluster) {}
 
-  /// The job runs on other pairs of nodes from now on.
+  /// The job runs on other pairs of nodes from now on; forgets those that the plan before did not
+  /// use either.
   void follow_plan();
   /// The job's processes were started anew.
   void new_session();
@@ -62,6 +68,7 @@ class LinkWatch {
   [[nodiscard]] std::vector<LinkFault> take_recovered();
 
   [[nodiscard]] const std::vector<LinkFault>& faults() const { return faults_; }
+  [[nodiscard]] std::size_t links() const { return links_.size(); }
   void add_to(solver::ClusterState& state) const;
 
  private:
@@ -82,6 +89,7 @@ class LinkWatch {
 
   const solver::Cluster& cluster_;
   std::map<Pair, Link> links_;
+  std::array<std::size_t, 4> learnt_{};  ///< [tier]: links that have had a level
   std::vector<LinkFault> faults_;
   std::size_t waiting_ = 0;  ///< observations until the verdict is due
   bool due_ = false;

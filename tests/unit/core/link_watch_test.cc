@@ -201,5 +201,26 @@ TEST(LinkWatch, ALinkThatIsSlowFromItsFirstDayIsHeldAgainstItsTier) {
   EXPECT_NEAR(faults.front().slowdown, 4, 0.2);
 }
 
+TEST(LinkWatch, ForgetsLinksThatNoPlanUsesAndKeepsFewForEachNode) {
+  Rig rig(0.03);
+  rig.healthy(20);
+  const std::size_t used = rig.watch.links();
+  const auto nodes = static_cast<std::uint32_t>(rig.job.cluster.nodes.size());
+  for (std::uint32_t from = 0; from < nodes; ++from) {
+    for (std::uint32_t to = 0; to < nodes; ++to) {
+      if (from != to) {
+        rig.watch.observe(node(from), node(to), 5e-11, {21, 21});
+      }
+    }
+  }
+  EXPECT_EQ(rig.watch.links(), LinkWatch::kLinksPerNode * nodes);
+  rig.watch.follow_plan();
+  rig.healthy(20);
+  EXPECT_EQ(rig.watch.links(), LinkWatch::kLinksPerNode * nodes);
+  rig.watch.follow_plan();
+  EXPECT_EQ(rig.watch.links(), used);
+  EXPECT_FALSE(rig.watch.any_suspect());
+}
+
 }  // namespace
 }  // namespace tapas::daemon
