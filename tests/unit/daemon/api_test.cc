@@ -23,8 +23,19 @@ class ApiHarness {
                   [this] {
                     StatusView view;
                     view.term = Term(3);
-                    view.jobs.push_back({tiny_job().name, 255, plan_, "watching", 9, 1.5, 1.25, 1,
-                                         1, "nobody is slow", 8, 8});
+                    view.jobs.push_back({tiny_job().name,
+                                         255,
+                                         plan_,
+                                         "watching",
+                                         9,
+                                         1.5,
+                                         1.25,
+                                         1,
+                                         1,
+                                         "nobody is slow",
+                                         {"node a takes 3.00 times as long to send"},
+                                         8,
+                                         8});
                     return view;
                   },
               .received =
@@ -113,6 +124,8 @@ TEST(OperatorApi, ShowsTheStatus) {
   EXPECT_EQ(body["rejected"]["unknown_key"], 2);
   EXPECT_EQ(body["jobs"][0]["session"], "00000000000000ff");
   EXPECT_EQ(body["jobs"][0]["epoch"], 0);
+  EXPECT_EQ(body["jobs"][0]["slow_links"],
+            json::Value::array({"node a takes 3.00 times as long to send"}));
 }
 
 TEST(OperatorApi, AnswersUnknownThingsWithTheirName) {
