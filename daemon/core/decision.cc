@@ -32,10 +32,15 @@ double avoidable_s(const Outlook& outlook, const solver::Proposal& change) {
   return lost > 0 ? outlook.lost_s * std::max(0.0, lost - kept) / lost : 0;
 }
 
-/// Job time until the avoidable loss equals the cost of the change.
+/// What the change has to earn.
+double due_s(const Outlook& outlook, const solver::Proposal& change) {
+  return outlook.wanders ? 2 * change.switch_s : change.switch_s;
+}
+
+/// Job time until the avoidable loss is what the change has to earn.
 double until_due_s(const Outlook& outlook, const solver::Proposal& change) {
   const double rate = outlook.healthy_step_s * (1 / change.step_after_s - 1 / change.step_before_s);
-  return rate > 0 ? (change.switch_s - avoidable_s(outlook, change)) / rate : kReviewS;
+  return rate > 0 ? (due_s(outlook, change) - avoidable_s(outlook, change)) / rate : kReviewS;
 }
 
 bool is_automatic(Trigger trigger) {
@@ -94,22 +99,26 @@ Value value_of(const CoreConfig& config, const Outlook& outlook, const Priced& p
   const std::string over = fmt::format("over the {:.0f} s that this should still last ({})",
                                        outlook.rest_s, outlook.rest_basis);
   const double avoidable = avoidable_s(outlook, change);
-  if (priced.lost_by_change_s < priced.lost_by_waiting_s) {
+  const double due = due_s(outlook, change);
+  const double back = due - change.switch_s;
+  const std::string and_back =
+      back > 0 ? fmt::format(" and {:.1f} s when it moves again", back) : std::string();
+  if (priced.lost_by_change_s + back < priced.lost_by_waiting_s) {
     return {true, "",
-            fmt::format("to wait would lose {:.1f} s {}, this {:.1f} s", priced.lost_by_waiting_s,
-                        over, priced.lost_by_change_s),
+            fmt::format("to wait would lose {:.1f} s {}, this {:.1f} s{}", priced.lost_by_waiting_s,
+                        over, priced.lost_by_change_s, and_back),
             0, outlook.rest_basis};
   }
-  if (avoidable >= change.switch_s) {
+  if (avoidable >= due) {
     return {true, "",
             fmt::format("this would have saved {:.1f} s so far, more than it costs", avoidable), 0,
             "loss so far"};
   }
   return {false, "not_worth_it",
-          fmt::format("to wait loses {:.1f} s {}, to {} {:.1f} s; waiting, at most until what it "
-                      "would have saved ({:.1f} s so far) reaches its cost of {:.1f} s",
+          fmt::format("to wait loses {:.1f} s {}, to {} {:.1f} s{}; waiting, at most until what it "
+                      "would have saved ({:.1f} s so far) reaches {:.1f} s",
                       priced.lost_by_waiting_s, over, in_words(priced.answer),
-                      priced.lost_by_change_s, avoidable, change.switch_s),
+                      priced.lost_by_change_s, and_back, avoidable, due),
           std::clamp(until_due_s(outlook, change), kSoonestReviewS, kReviewS), outlook.rest_basis};
 }
 

@@ -28,6 +28,9 @@ struct Outlook {
   double rest_s = 0;          ///< how long the condition should still last
   std::string rest_basis;     ///< why so long, half a sentence
   double lost_s = 0;          ///< to it so far, since the running plan began
+  /// The condition moved since a plan was made for it: what follows it now will have to follow it
+  /// again, so a switch has to earn its cost twice.
+  bool wanders = false;
 };
 
 /// The answers to one question, priced. Proposals must live as long.

@@ -107,6 +107,7 @@ class JobLoop {
   struct Rest {
     double seconds = 0;
     std::string basis;
+    bool wanders = false;
   };
   /// A replan on its way through the solver.
   struct Ask {

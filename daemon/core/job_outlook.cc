@@ -77,7 +77,7 @@ JobLoop::Rest JobLoop::expected_rest(const LoopContext& context) const {
     }
   }
   if (youngest_s < longest.seconds) {
-    return {youngest_s, "as long again as the level has held that moved last"};
+    return {youngest_s, "as long again as the level has held that moved last", true};
   }
   return longest;
 }
@@ -86,6 +86,7 @@ Outlook JobLoop::outlook(const Ask& ask, const ReplanSolved& solved) const {
   Outlook out;
   out.rest_s = ask.rest.seconds;
   out.rest_basis = ask.rest.basis;
+  out.wanders = ask.rest.wanders;
   out.lost_s = lost_s_;
   // The best pace known: a repaired plan may be faster than the one that health was learnt under.
   out.healthy_step_s = healthy_step_s_;

@@ -126,6 +126,21 @@ solver::Plan plan_of(std::vector<std::uint32_t> nodes, std::vector<std::uint32_t
   return plan;
 }
 
+TEST(Decision, FollowsWhatWandersOnlyWhenThatPaysThereAndBack) {
+  // To wait loses 20 s of 50, to switch 16.25 s, and 5 s more when the level moves again.
+  Outlook outlook = ahead(50);
+  EXPECT_EQ(code(calm(), good_proposal(), outlook), "micro_replan");
+  outlook.wanders = true;
+  EXPECT_EQ(code(calm(), good_proposal(), outlook), "not_worth_it");
+  EXPECT_NE(choose(calm(), good_proposal(), outlook).sentence.find("5.0 s when it moves again"),
+            std::string::npos);
+  for (double lost_s = 0; lost_s < 40; lost_s += 0.5) {
+    outlook.lost_s = lost_s;
+    EXPECT_EQ(choose(calm(), good_proposal(), outlook).act, lost_s * (0.4 - 0.25) / 0.4 >= 10)
+        << lost_s;
+  }
+}
+
 TEST(Decision, NamesAChangeByTheMostThatItDoes) {
   const solver::Plan old = plan_of({0, 1, 2, 3});
   EXPECT_EQ(answer_of(old, old), Answer::kWait);
