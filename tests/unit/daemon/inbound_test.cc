@@ -61,15 +61,40 @@ TEST(InboundMessage, TurnsStepRecordsIntoSeconds) {
   EXPECT_DOUBLE_EQ(sample.dp_collective_s, 1e-5);
 }
 
-TEST(InboundMessage, CountsLinkAndHealthRecordsWithoutAnEvent) {
+TEST(InboundMessage, CarriesLinkRecordsInSeconds) {
   wire::LinkRecord link;
+  link.job = 5;
+  link.session = 6;
   link.source_node = name_hash("n1");
+  link.destination_node = name_hash("n2");
+  link.end_time_ns = 1'500'000'000;
+  link.bytes = 4000;
+  link.transfer_us = 250;
+  link.rank = 3;
+  link.peer_rank = 9;
+  const auto inbound = read("n1", telemetry({link}));
+  ASSERT_TRUE(inbound) << inbound.error().sentence;
+  EXPECT_EQ(inbound->counts.link_records, 1U);
+  const auto& batch = std::get<StepBatch>(inbound->event.value());
+  EXPECT_TRUE(batch.samples.empty());
+  ASSERT_EQ(batch.links.size(), 1U);
+  const LinkSample& sample = batch.links.front();
+  EXPECT_EQ(sample.job, 5U);
+  EXPECT_EQ(sample.session, 6U);
+  EXPECT_EQ(sample.destination, name_hash("n2"));
+  EXPECT_EQ(sample.rank, RankId(3));
+  EXPECT_EQ(sample.peer, RankId(9));
+  EXPECT_DOUBLE_EQ(sample.end_time_s, 1.5);
+  EXPECT_DOUBLE_EQ(sample.bytes, 4000);
+  EXPECT_DOUBLE_EQ(sample.transfer_s, 250e-6);
+}
+
+TEST(InboundMessage, CountsHealthRecordsWithoutAnEvent) {
   wire::HealthRecord health;
   health.node = name_hash("n1");
-  const auto inbound = read("n1", telemetry({link, health, health}));
+  const auto inbound = read("n1", telemetry({health, health}));
   ASSERT_TRUE(inbound) << inbound.error().sentence;
   EXPECT_FALSE(inbound->event);
-  EXPECT_EQ(inbound->counts.link_records, 1U);
   EXPECT_EQ(inbound->counts.health_records, 2U);
 }
 
