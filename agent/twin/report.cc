@@ -1,6 +1,7 @@
 #include "agent/twin/report.h"
 
 #include "base/json/json.h"
+#include "base/median.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -15,12 +16,6 @@ namespace {
 
 // Microseconds are what records carry; more digits would only be noise.
 double rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 

@@ -1,5 +1,7 @@
 #include "daemon/core/attribution.h"
 
+#include "base/median.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,12 +15,6 @@ namespace {
 constexpr double kHostShare = 0.75;
 // More than this share of all ranks slow against their equals is no outlier any more.
 constexpr double kTooMany = 0.5;
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 std::map<NodeId, std::vector<RankDeviation>> by_node(const Findings& findings,
                                                      const solver::Cluster& cluster) {

@@ -1,3 +1,4 @@
+#include "base/median.h"
 #include "daemon/core/job_loop.h"
 #include "solver/check/check_plan.h"
 #include "solver/cost/predict.h"
@@ -16,12 +17,6 @@ namespace {
 constexpr std::size_t kTrialSteps = 5;
 // Slower than before by this share is clearly worse, unless the job is noisier.
 constexpr double kWorse = 0.05;
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 /// The first of them, for people.
 std::string some_ranks(const std::vector<RankId>& ranks) {

@@ -1,5 +1,7 @@
 #include "daemon/core/link_watch.h"
 
+#include "base/median.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,12 +23,6 @@ constexpr double kSpread = 0.5;
 constexpr std::size_t kFewLinks = 4;
 // Observations of each link that a verdict waits for after the first alarm.
 constexpr std::size_t kSettle = 3;
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 }  // namespace
 
