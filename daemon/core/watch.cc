@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace tapas::daemon {
 namespace {
@@ -391,39 +392,41 @@ bool Watch::back(RankId rank) const {
   return ranks_[rank.value()].recovered() && (!flaps.blamed() || flaps.calm());
 }
 
-bool Watch::clear_cut() const {
-  std::set<std::pair<std::uint32_t, std::uint32_t>> alarmed;
-  for (std::uint32_t stage = 0; stage < roles_.by_stage().size(); ++stage) {
-    for (const RankId rank : roles_.by_stage()[stage]) {
-      if (ranks_[rank.value()].alarmed()) {
-        alarmed.emplace(stage, roles_.has_equals(stage) ? roles_.of(rank).replica : 0);
-      }
-    }
-  }
-  if (alarmed.empty()) {
-    return false;
-  }
-  for (const auto& [stage, replica] : alarmed) {
-    for (const RankId rank : roles_.by_stage()[stage]) {
-      const Level& level = ranks_[rank.value()];
-      const bool beside = !roles_.has_equals(stage) || roles_.of(rank).replica == replica;
-      if (beside && !level.alarmed() && !level.blamed() && level.confidence() > kUndecided) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
-
-void Watch::join() {
-  std::fill(joined_.begin(), joined_.end(), 0);
+std::vector<std::vector<RankId>> Watch::groups() const {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<RankId>> groups;
   for (std::uint32_t stage = 0; stage < roles_.by_stage().size(); ++stage) {
     for (const RankId rank : roles_.by_stage()[stage]) {
       groups[{stage, roles_.has_equals(stage) ? roles_.of(rank).replica : 0}].push_back(rank);
     }
   }
-  for (const auto& [where, group] : groups) {
+  std::vector<std::vector<RankId>> out;
+  for (auto& [where, group] : groups) {
+    out.push_back(std::move(group));
+  }
+  return out;
+}
+
+bool Watch::clear_cut() const {
+  bool any = false;
+  for (const std::vector<RankId>& group : groups()) {
+    const auto alarmed = [&](RankId rank) { return ranks_[rank.value()].alarmed(); };
+    if (std::none_of(group.begin(), group.end(), alarmed)) {
+      continue;
+    }
+    any = true;
+    for (const RankId rank : group) {
+      const Level& level = ranks_[rank.value()];
+      if (!level.alarmed() && !level.blamed() && level.confidence() > kUndecided) {
+        return false;
+      }
+    }
+  }
+  return any;
+}
+
+void Watch::join() {
+  std::fill(joined_.begin(), joined_.end(), 0);
+  for (const std::vector<RankId>& group : groups()) {
     join(group);
   }
 }

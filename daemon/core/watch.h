@@ -130,6 +130,9 @@ class Watch {
   void observe_rotating(const StepStamp& stamp);
   void observe_wall(double wall_s, const StepStamp& stamp);
   void settle();
+  /// Ranks of a stage that are slow together: those of a replica, or all where a stage is too small
+  /// to be compared within.
+  [[nodiscard]] std::vector<std::vector<RankId>> groups() const;
   /// No rank beside an alarmed one is half way to an alarm.
   [[nodiscard]] bool clear_cut() const;
   /// Finds whom an alarmed rank's node has slow, too, though each of them is still in the noise.
