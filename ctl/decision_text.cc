@@ -130,6 +130,10 @@ std::string decision_text(const json::Value& decision) {
 
   std::string loop;
   loop += cause_line(evidence, shown);
+  loop += loop_line(evidence, shown, "ranks", {{"ranks", ""}});
+  loop += loop_line(evidence, shown, "devices", {{"devices", ""}});
+  loop +=
+      loop_line(evidence, shown, "compared", {{"ranks_compared", " ranks"}, {"compared_with", ""}});
   loop += loop_line(evidence, shown, "detection",
                     {{"detect_steps", " steps"}, {"detect_s", " of job time"}});
   loop += loop_line(evidence, shown, "outlook",

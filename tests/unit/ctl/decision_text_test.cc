@@ -6,29 +6,23 @@ namespace tapas::ctl {
 namespace {
 
 TEST(DecisionText, ShowsLevelsAgainstTheBoundAndTheLoopsTimes) {
-  const json::Value decision = {{"decision", 2},
-                                {"epoch", 2},
-                                {"reason_code", "micro_replan"},
-                                {"sentence", "n37 takes 1.6 times as long; two layers move."},
-                                {"time", "2026-03-01T10:20:30.123Z"},
-                                {"evidence",
-                                 {{"node", "n37"},
-                                  {"slowdown", 1.6},
-                                  {"ranks_compared", 128},
-                                  {"healthy_step_s", 17.0},
-                                  {"slow_step_s", 25.0},
-                                  {"step_after_s", 20.5},
-                                  {"lower_bound_s", 20.0},
-                                  {"observed_after_s", 20.6},
-                                  {"detect_steps", 3},
-                                  {"detect_s", 75.0},
-                                  {"solve_s", 0.004},
-                                  {"plans_evaluated", 350},
-                                  {"first_step_s", 21.0},
-                                  {"switch_s", 3.5},
-                                  {"layers_moved", 2},
-                                  {"bytes_moved", 51.2e9},
-                                  {"verify", "kept"}}}};
+  const json::Value decision = {
+      {"decision", 2},
+      {"epoch", 2},
+      {"reason_code", "micro_replan"},
+      {"sentence", "n37 takes 1.6 times as long; two layers move."},
+      {"time", "2026-03-01T10:20:30.123Z"},
+      {"evidence", {{"node", "n37"},           {"slowdown", 1.6},
+                    {"ranks", "296, 297"},     {"devices", "GPU-a, GPU-b"},
+                    {"ranks_compared", 128},   {"compared_with", "256, 257, ..."},
+                    {"confidence_sigma", 8.5}, {"healthy_step_s", 17.0},
+                    {"slow_step_s", 25.0},     {"step_after_s", 20.5},
+                    {"lower_bound_s", 20.0},   {"observed_after_s", 20.6},
+                    {"detect_steps", 3},       {"detect_s", 75.0},
+                    {"solve_s", 0.004},        {"plans_evaluated", 350},
+                    {"first_step_s", 21.0},    {"switch_s", 3.5},
+                    {"layers_moved", 2},       {"bytes_moved", 51.2e9},
+                    {"verify", "kept"}}}};
   EXPECT_EQ(decision_text(decision),
             "Decision 2 of 03-01 10:20:30.123 UTC: micro_replan, epoch 2\n"
             "n37 takes 1.6 times as long; two layers move.\n"
@@ -41,11 +35,14 @@ TEST(DecisionText, ShowsLevelsAgainstTheBoundAndTheLoopsTimes) {
             "bound: no plan is faster    20.00 s       1.000\n"
             "\n"
             "cause       n37, 1.60 times as slow\n"
+            "ranks       296, 297\n"
+            "devices     GPU-a, GPU-b\n"
+            "compared    128 ranks, 256, 257, ...\n"
             "detection   3 steps, 75.00 s of job time\n"
             "solve       4.0 ms, 350 evaluations, 21.00 s a step by the first answer\n"
             "switch      3.50 s of job time, 2 layers, 51.2 GB\n"
             "verify      kept\n"
-            "numbers     ranks_compared 128\n");
+            "numbers     confidence_sigma 8.5\n");
 }
 
 TEST(DecisionText, ShowsThePricesOfTheAnswersThatLost) {
