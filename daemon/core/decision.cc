@@ -20,6 +20,12 @@ constexpr double kLinkS = 24 * 60.0;
 constexpr double kLargeJobS = 72 * 60.0;
 constexpr std::uint32_t kLargeJob = 512;
 
+// The model has to explain this share of what a step takes longer than usual, where that is more
+// than so much, and than so many times the step's noise.
+constexpr double kExplained = 0.5;
+constexpr double kLeastLoss = 0.05;
+constexpr double kNoises = 3;
+
 AnswerPrice priced_as(const Outlook& outlook, std::string_view answer, double step_s,
                       double cost_s) {
   return {std::string(answer), step_s, cost_s, loss_s(outlook, step_s, cost_s), false, {}};
@@ -73,6 +79,22 @@ std::string code_of(Trigger trigger) {
       break;
   }
   return "operator_replan";
+}
+
+/// Why plans cannot be priced: most of what the job lost since all was well is not in the model, so
+/// that its promises would not come true. Empty when they can.
+std::string unexplained(const Circumstances& now, const solver::Proposal& proposal) {
+  const double lost_s = now.observed_step_s - now.usual_step_s;
+  const double explained_s = std::max(0.0, proposal.step_before_s - now.usual_step_s);
+  const double noise_s = now.usual_step_s * std::max(kLeastLoss, kNoises * now.step_noise);
+  if (now.usual_step_s <= 0 || lost_s <= noise_s || explained_s >= kExplained * lost_s) {
+    return {};
+  }
+  return fmt::format(
+      "but a step takes {:.3f} s instead of {:.3f} s, and what is known to be slow explains "
+      "{:.3f} s of the {:.3f} s: something else slows the job that no plan accounts for, so none "
+      "is tried; look for it (network, storage, other users), or tapasctl replan decides anyway",
+      now.observed_step_s, now.usual_step_s, explained_s, lost_s);
 }
 
 /// Whether the cheapest change is worth its price, and by which rule.
@@ -174,6 +196,11 @@ Choice weigh(const CoreConfig& config, const Circumstances& circumstances, const
   };
   if (!proposal) {
     return hold("replan_failed", "no new plan: " + proposal.error().message, kReviewS, "solver");
+  }
+  if (circumstances.trigger == Trigger::kCulprit) {
+    if (const std::string doubt = unexplained(circumstances, *proposal); !doubt.empty()) {
+      return hold("unexplained", doubt, kReviewS, "explained share of the loss");
+    }
   }
   if (priced.change == nullptr) {
     return hold("no_better_plan", proposal->reason, kReviewS, "solver");

@@ -54,6 +54,9 @@ struct Circumstances {
   double quarantine_left_s = 0;  ///< the same idea made things worse before
   std::string obstacle;          ///< why no plan can be switched to now: agents away, ...
   std::string defect;            ///< why the proposed plan itself may not be used
+  double usual_step_s = 0;       ///< of the running plan before anything of it was slow
+  double observed_step_s = 0;    ///< lately
+  double step_noise = 0;         ///< of one step, log units
 };
 
 /// Whether to act, and why. `sentence` is for people, `code` for programs.

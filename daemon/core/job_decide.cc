@@ -1,4 +1,5 @@
 #include "daemon/core/job_loop.h"
+#include "solver/cost/predict.h"
 
 #include <fmt/format.h>
 
@@ -160,6 +161,11 @@ double JobLoop::cooldown_left_s(const LoopContext& context,
   return past_switches_.back().time_s + cooldown_s(context.config, times) - job_time_s_;
 }
 
+double JobLoop::usual_step_s() const {
+  const double healthy_s = solver::predict(*job_, *active_).step_time_s * calibration_;
+  return healthy_step_s_ > 0 ? std::max(healthy_s, accepted_step_s_) : 0;
+}
+
 Circumstances JobLoop::circumstances(const LoopContext& context, const Ask& ask,
                                      const solver::Proposal* change) const {
   Circumstances out;
@@ -175,6 +181,9 @@ Circumstances JobLoop::circumstances(const LoopContext& context, const Ask& ask,
                     [this](const auto& past) { return past.time_s > job_time_s_ - kHourS; });
   out.budget_left = within_hour < static_cast<std::ptrdiff_t>(context.config.replans_per_hour);
   out.quarantine_left_s = idea_rests_until_s(nodes) - job_time_s_;
+  out.usual_step_s = usual_step_s();
+  out.observed_step_s = watch_.recent_step_s();
+  out.step_noise = watch_.step_sigma();
   if (change != nullptr) {
     out.obstacle = obstacle(context, change->plan);
     out.defect = defect(context, change->plan);
@@ -277,7 +286,8 @@ void JobLoop::decide(LoopContext& context, const Ask& ask, const ReplanSolved& s
   const std::string hold = fmt::format("{} {}", choice.code, fmt::join(nodes, " "));
   if (automatic && !choice.act) {
     // Asked again later, rarer each time the answer stays the same; said only once.
-    const bool again = last_hold_ == hold && choice.code != "not_worth_it";
+    const bool again =
+        last_hold_ == hold && choice.code != "not_worth_it" && choice.code != "unexplained";
     const double wait = choice.retry_after_s * (again ? 4 : 1);
     review_at_s_ = job_time_s_ + wait;
     if (choice.code == "no_better_plan" && slow_.empty()) {

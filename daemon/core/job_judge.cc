@@ -39,14 +39,17 @@ void JobLoop::on_step(LoopContext& context, const JobStep& step) {
     on_recovery(context, back);
   }
   for (const std::uint32_t stage : watch_.take_recovered_stages()) {
+    accepted_step_s_ = 0;
     context.out.event(job_->name, "recovery", "",
                       fmt::format("stage {} computes as it used to again", stage));
   }
   if (watch_.take_rotating_recovered()) {
+    accepted_step_s_ = 0;
     context.out.event(job_->name, "recovery", "",
                       "no other rank is slow in each step any more: the work is even again");
   }
   if (watch_.take_job_recovered()) {
+    accepted_step_s_ = 0;
     verdict_ = "the step takes as long as it used to again";
     context.out.event(job_->name, "recovery", "", verdict_);
   }
@@ -199,6 +202,7 @@ void JobLoop::on_moved(LoopContext& context, const std::vector<RankId>& ranks) {
 }
 
 void JobLoop::on_no_culprit(LoopContext& context, const Verdict& verdict) {
+  accepted_step_s_ = watch_.recent_step_s();
   DecisionRow row =
       new_decision(std::string(to_string(verdict.cause)), verdict.sentence + "; the plan stays",
                    no_culprit_evidence(context, verdict));

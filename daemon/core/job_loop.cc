@@ -84,6 +84,7 @@ void JobLoop::start(LoopContext& context) {
 
 void JobLoop::adopt(std::shared_ptr<const solver::Plan> plan) {
   active_ = std::move(plan);
+  accepted_step_s_ = 0;
   roles_ = Roles(*job_, *active_);
   window_.follow(roles_.held());
   watch_.follow(roles_);
@@ -208,6 +209,7 @@ bool JobLoop::follows_session(LoopContext& context, const StepSample& sample) {
     on_outcome(context, switch_.abort("the job was started anew", env(context)));
   }
   session_ = sample.session;
+  accepted_step_s_ = 0;
   next_session_ranks_.clear();
   window_.restart();
   watch_.new_session();

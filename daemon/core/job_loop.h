@@ -182,6 +182,8 @@ class JobLoop {
   [[nodiscard]] std::vector<bool> pinned(const LoopContext& context, Trigger trigger) const;
   [[nodiscard]] double cooldown_left_s(const LoopContext& context,
                                        const std::set<std::string>& nodes) const;
+  /// Of the running plan while nothing is known to be slow.
+  [[nodiscard]] double usual_step_s() const;
   [[nodiscard]] Circumstances circumstances(const LoopContext& context, const Ask& ask,
                                             const solver::Proposal* change) const;
   /// Of the change, or of the proposal when that is none.
@@ -246,6 +248,9 @@ class JobLoop {
   std::uint32_t healthy_learnt_ = 0;  ///< Watch::times_learnt() then
   double calibration_ = 1.0;
   double predicted_step_s_ = 0;
+  /// Step time that a cause without a culprit was told at, and that is taken for usual since; 0 =
+  /// there is none.
+  double accepted_step_s_ = 0;
   double bound_step_s_ = 0;
 
   std::string verdict_ = "no verdict yet";

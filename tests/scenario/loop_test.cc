@@ -223,6 +223,27 @@ TEST(Loop, APlanThatMakesItWorseIsTakenBackAndNotTriedAgainSoon) {
   EXPECT_EQ(sim.core().decisions("small")[0].reason_code, "quarantined");
 }
 
+TEST(Loop, NoPlanForALossThatTheModelDoesNotExplain) {
+  Sim sim(job(8), automatic());
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.run_until(sim.now() + 140);
+  // One thing that plans account for, and a larger one that none does, at once.
+  sim.slow(node_name(sim, 1), 1.3);
+  sim.slow_everything(1.8);
+  sim.run_until(sim.now() + 120);
+  EXPECT_EQ(epoch(sim), Epoch(1)) << told(sim, "decision");
+  DecisionRow decision = sim.core().decisions("small").front();
+  EXPECT_EQ(decision.reason_code, "unexplained") << decision.sentence;
+  EXPECT_EQ(text(decision, "node"), node_name(sim, 1));
+  EXPECT_NE(decision.sentence.find("something else slows the job"), std::string::npos)
+      << decision.sentence;
+  // Said once, asked again: when only what is known is left, it is answered.
+  EXPECT_EQ(sim.events("decision").size(), 2U) << told(sim, "decision");  // with the first plan
+  sim.slow_everything(1.0);
+  ASSERT_TRUE(sim.run_till([&] { return epoch(sim) == Epoch(2); }, 90)) << told(sim, "decision");
+  EXPECT_EQ(sim.core().decisions("small").front().reason_code, "micro_replan");
+}
+
 TEST(Loop, ALostAgentBeforeTheDecisionAbortsTheSwitch) {
   Sim sim(job(), automatic());
   ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));

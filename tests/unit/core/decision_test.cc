@@ -58,6 +58,36 @@ TEST(Decision, ActsWhenTheGainIsWorthTheSwitch) {
       << choice.sentence;
 }
 
+TEST(Decision, HoldsWhereTheModelExplainsLessThanHalfOfTheLoss) {
+  Circumstances now = calm();
+  now.usual_step_s = 6;
+  now.observed_step_s = 10;  // the proposal says 10, too
+  EXPECT_EQ(code(now, good_proposal()), "micro_replan");
+  now.observed_step_s = 13.9;
+  EXPECT_EQ(code(now, good_proposal()), "micro_replan");
+  now.observed_step_s = 14.1;
+  const Choice choice = choose(now, good_proposal());
+  EXPECT_EQ(choice.code, "unexplained");
+  EXPECT_NE(choice.sentence.find("14.100 s instead of 6.000 s"), std::string::npos)
+      << choice.sentence;
+  EXPECT_NE(choice.sentence.find("4.000 s of the 8.100 s"), std::string::npos) << choice.sentence;
+  // An operator knows better, and what has recovered explains nothing.
+  now.trigger = Trigger::kOperator;
+  EXPECT_EQ(code(now, good_proposal()), "operator_replan");
+  now.trigger = Trigger::kRecovery;
+  EXPECT_EQ(code(now, good_proposal()), "recovery");
+  // Little is noise.
+  now.trigger = Trigger::kCulprit;
+  solver::Proposal little = good_proposal();
+  little.step_before_s = 6.1;
+  little.step_after_s = 5.9;
+  now.observed_step_s = 6.5;
+  now.step_noise = 0.03;
+  EXPECT_EQ(code(now, little), "micro_replan");
+  now.step_noise = 0.02;
+  EXPECT_EQ(code(now, little), "unexplained");
+}
+
 TEST(Decision, HoldsForEachReasonByName) {
   solver::Proposal small = good_proposal();
   small.step_after_s = 9.9;
