@@ -15,6 +15,8 @@ constexpr double kHourS = 3600.0;
 // Plans are looked for as if it lasted this long at least: what a switch would save must be known
 // to tell when it is due. Whether it pays is weighed over the time that is really expected.
 constexpr double kLeastHorizonS = 600.0;
+// Steps that a plan waits for what else is about to be told: no alarm of a clear fault takes more.
+constexpr std::uint32_t kMostSettleSteps = 5;
 
 double bytes_of(const std::vector<solver::LayerMove>& moves) {
   double bytes = 0;
@@ -48,15 +50,28 @@ std::set<std::string> JobLoop::blamed_nodes() const {
   return nodes;
 }
 
+void JobLoop::want_review() {
+  review_wanted_ = true;
+  steps_since_told_ = 0;
+  last_hold_.clear();
+}
+
+bool JobLoop::more_to_come() const {
+  if ((watch_.any_suspect() && !watch_.verdict_due()) ||
+      (links_.any_suspect() && !links_.verdict_due())) {
+    return true;
+  }
+  // After one step a second fault is seen to rise that began when the first was told.
+  const bool rises = steps_since_told_ == 0 || watch_.rising() || links_.rising();
+  return rises && steps_since_told_ < kMostSettleSteps;
+}
+
 void JobLoop::review(LoopContext& context) {
   review_at_s_ = 0;
   const bool asked = std::any_of(asks_.begin(), asks_.end(), [](const auto& entry) {
     return entry.second.operator_request == 0;
   });
-  // What is slow since the same moment is answered by one plan.
-  const bool more_to_come = (watch_.any_suspect() && !watch_.verdict_due()) ||
-                            (links_.any_suspect() && !links_.verdict_due());
-  if (!switch_.idle() || trial_ || asked || more_to_come) {
+  if (!switch_.idle() || trial_ || asked || more_to_come()) {
     review_wanted_ = true;  // Once that is over.
     return;
   }

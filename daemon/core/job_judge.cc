@@ -30,6 +30,7 @@ std::string some_ranks(const std::vector<RankId>& ranks) {
 
 void JobLoop::on_step(LoopContext& context, const JobStep& step) {
   job_time_s_ = step.end_s;
+  ++steps_since_told_;
   learn_healthy(context);
   count_loss(step);
   if (trial_) {
@@ -162,8 +163,7 @@ void JobLoop::on_culprits(LoopContext& context, const Verdict& verdict) {
   }
   remember(context);
   refresh_prediction(context);
-  review_wanted_ = true;
-  last_hold_.clear();
+  want_review();
 }
 
 void JobLoop::on_moved(LoopContext& context, const std::vector<RankId>& ranks) {
@@ -194,8 +194,7 @@ void JobLoop::on_moved(LoopContext& context, const std::vector<RankId>& ranks) {
       lost_s_ = 0;  // What another level lost says nothing about this one.
     }
     if (follow) {
-      review_wanted_ = true;
-      last_hold_.clear();
+      want_review();
     }
   }
   refresh_prediction(context);
@@ -232,8 +231,7 @@ void JobLoop::on_recovery(LoopContext& context, const std::vector<RankId>& ranks
     put(verdict_evidence_, "healthy_step_s", healthy_step_s_);
   }
   refresh_prediction(context);
-  review_wanted_ = true;
-  last_hold_.clear();
+  want_review();
 }
 
 void JobLoop::on_trial_step(LoopContext& context, const JobStep& step) {

@@ -88,8 +88,7 @@ void JobLoop::on_link_faults(LoopContext& context, const std::vector<LinkFault>&
     context.out.event(job_->name, "verdict", node, verdict_, verdict_evidence_);
   }
   refresh_prediction(context);
-  review_wanted_ = true;
-  last_hold_.clear();
+  want_review();
 }
 
 void JobLoop::on_link_recovery(LoopContext& context, const std::vector<LinkFault>& faults) {
@@ -104,8 +103,7 @@ void JobLoop::on_link_recovery(LoopContext& context, const std::vector<LinkFault
   }
   if (!faults.empty()) {
     refresh_prediction(context);
-    review_wanted_ = true;
-    last_hold_.clear();
+    want_review();
   }
 }
 

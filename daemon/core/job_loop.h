@@ -175,6 +175,10 @@ class JobLoop {
 
   // job_decide.cc
   void review(LoopContext& context);
+  /// Something changed that is to be decided on.
+  void want_review();
+  /// What is slow, or well, since about the same moment as what was told last is not told yet.
+  [[nodiscard]] bool more_to_come() const;
   void ask(LoopContext& context, Ask ask);
   [[nodiscard]] std::set<std::string> blamed_nodes() const;
   [[nodiscard]] std::string cause(const Ask& ask) const;
@@ -262,8 +266,9 @@ class JobLoop {
   double lost_until_s_ = 0;  ///< job time of the last step that counted
 
   bool review_wanted_ = false;
-  double review_at_s_ = 0;  ///< job time; 0 = nothing to come back to
-  std::string last_hold_;   ///< code and nodes of the last decision to hold, to say it once
+  std::uint32_t steps_since_told_ = 0;  ///< of the change that is to be decided on
+  double review_at_s_ = 0;              ///< job time; 0 = nothing to come back to
+  std::string last_hold_;  ///< code and nodes of the last decision to hold, to say it once
   std::map<std::uint64_t, Ask> asks_;
 
   SwitchMachine switch_;

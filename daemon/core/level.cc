@@ -155,6 +155,8 @@ void Level::observe(double value, const Sensitivity& sensitivity, const StepStam
   refine(deviation);
 }
 
+bool Level::rising() const { return !alarmed_ && !recovered_ && confidence() > kEvidence / 2; }
+
 double Level::deviation() const {
   if (!blamed_ && run() > kLongRun) {
     return slack_ + unit_of_evidence() * up_.mean();

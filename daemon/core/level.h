@@ -96,6 +96,9 @@ class Level {
   /// How sure the deviation is, in standard errors beyond the slack.
   [[nodiscard]] double confidence() const { return sure(up_); }
 
+  /// Half way to an alarm or, blamed, to its recovery.
+  [[nodiscard]] bool rising() const;
+
   /// Takes deviation() as the level of a culprit.
   void blame();
   /// The same with a given level; the ring of values is kept.

@@ -147,6 +147,12 @@ void LinkWatch::observe(NodeId from, NodeId to, double seconds_per_byte, const S
   }
 }
 
+bool LinkWatch::rising() const {
+  return std::any_of(links_.begin(), links_.end(), [](const auto& entry) {
+    return entry.second.live && entry.second.level.rising();
+  });
+}
+
 bool LinkWatch::shows(const LinkFault& fault, const Pair& pair) const {
   switch (fault.part) {
     case LinkFault::Part::kSend:

@@ -62,6 +62,8 @@ class LinkWatch {
   [[nodiscard]] bool verdict_due() const { return due_; }
   /// Slow links wait for a verdict.
   [[nodiscard]] bool any_suspect() const { return waiting_ > 0 || due_; }
+  /// A link is half way to an alarm, or a slow one to its baseline.
+  [[nodiscard]] bool rising() const;
   /// Faults that were not known; they are from now on, until take_recovered().
   [[nodiscard]] std::vector<LinkFault> take_faults();
   /// Known faults all of whose links that still carry anything are as fast as before.

@@ -668,6 +668,15 @@ bool Watch::any_blamed() const {
   return false;
 }
 
+bool Watch::rising() const {
+  for (std::uint32_t rank = 0; rank < roles_.all().size(); ++rank) {
+    if (ranks_[rank].rising() && roles_.of(RankId(rank)).held) {
+      return true;
+    }
+  }
+  return false;
+}
+
 double Watch::slowdown(RankId rank) const { return slowdown_of(ranks_[rank.value()].level()); }
 
 std::vector<double> Watch::slowdowns() const {

@@ -106,6 +106,8 @@ class Watch {
   /// A rank that the plan uses is slow.
   [[nodiscard]] bool any_blamed() const;
   [[nodiscard]] bool any_suspect() const { return alarm_.waiting() || due_; }
+  /// A rank is half way to an alarm, or a blamed one to its baseline.
+  [[nodiscard]] bool rising() const;
   [[nodiscard]] bool learning() const { return wall_.learning(); }
   /// Measured slowdowns of all culprits, with a role or without; exactly 1 for everybody else, so
   /// that nothing is moved for a difference that is only noise.

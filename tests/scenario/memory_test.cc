@@ -92,6 +92,34 @@ TEST(Memory, TwoFaultsWithinTheSettleTimeAreAnsweredByOnePlan) {
   EXPECT_NE(row.sentence.find(node_name(sim, 6)), std::string::npos) << row.sentence;
 }
 
+TEST(Memory, TwoFaultsAFewStepsApartAreAnsweredByOnePlan) {
+  for (const std::uint64_t apart : {0U, 1U, 2U, 3U}) {
+    int one = 0;
+    std::uint64_t steps = 0;
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      Options options = automatic();
+      options.seed = seed;
+      options.jitter = seed % 2 == 0 ? 0.005 : 0.03;
+      Sim sim(job_on(16, 4), options);
+      ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+      const std::uint64_t first = sim.last_step() + 20;
+      sim.odd_steps([&](std::uint64_t step) {
+        sim.slow(node_name(sim, 1), step >= first ? 1.5 : 1.0);
+        sim.slow(node_name(sim, 10), step >= first + apart ? 1.4 : 1.0);
+        return OddStep{};
+      });
+      ASSERT_TRUE(sim.run_till([&] { return !sim.events("replan_proposed").empty(); }, 60));
+      steps += sim.last_step() + 1 - first;
+      sim.run_until(sim.now() + 120);
+      one += epoch(sim) == Epoch(2) ? 1 : 0;
+    }
+    EXPECT_GE(one, 11) << apart << " steps apart";
+    // Clear faults take three steps, in noise four; then one more, and as many as the second is
+    // late.
+    EXPECT_LE(static_cast<double>(steps) / 12, 5.0 + static_cast<double>(apart));
+  }
+}
+
 TEST(Memory, ADecisionCarriesThePricesOfWhatItDidNotDo) {
   Sim sim(job_on(8, 2, 14, 1), automatic());
   ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
