@@ -23,6 +23,10 @@ struct RestoredJob {
   LearntRow learnt;
   std::vector<DeviceRow> devices;
   std::vector<AutomaticSwitchRow> switches;  ///< oldest first
+  TrialRow trial;
+  std::shared_ptr<const solver::Plan> before_trial;  ///< null unless a trial is open
+  LossRow loss;
+  std::vector<SlowLinkRow> slow_links;
 };
 struct Restored {
   Term term;  ///< this start's own, already durable

@@ -202,6 +202,13 @@ struct DecisionRow {
   std::vector<Evidence> evidence;
   std::int64_t wall_ns = 0;
 };
+/// What a decision led to: joins its evidence, in place of what has the same keys there.
+struct DecisionAmendment {
+  std::string job;
+  std::uint64_t decision = 0;
+  std::vector<Evidence> evidence;
+  std::int64_t wall_ns = 0;
+};
 /// State of a switch; one row per (job, epoch), overwritten. `committed` is the durable decision:
 /// it is in the store before any agent hears COMMIT.
 enum class SwitchState : std::uint8_t { kRunning, kCommitDecided, kDone, kAborted };
@@ -270,8 +277,42 @@ struct AutomaticSwitchRow {
   double rests_until_s = 0;        ///< rolled back: not tried again before; 0 = was not
   std::int64_t wall_ns = 0;
 };
-using StoreRow = std::variant<PlanRow, DecisionRow, SwitchRow, EventRow, OperatorRow, NodeStateRow,
-                              DeviceRow, LearntRow, AutomaticSwitchRow>;
+/// The trial of the plan that the latest switch leads to; one row per job, overwritten. Written
+/// with the decision, so it means nothing where another plan is active.
+struct TrialRow {
+  std::string job;
+  Epoch epoch;                     ///< on trial
+  std::uint64_t decision = 0;      ///< that it is the outcome of
+  std::vector<std::string> nodes;  ///< the switch was for, sorted
+  double before_s = 0;             ///< of a step under the plan before, as observed
+  double before_model_s = 0;       ///< what the model said of that, not calibrated
+  bool may_roll_back = false;
+  bool open = false;
+  std::int64_t wall_ns = 0;
+};
+/// Job time lost since the running plan or the level of what is slow began; one row per job,
+/// overwritten.
+struct LossRow {
+  std::string job;
+  double lost_s = 0;
+  double until_s = 0;  ///< job time of the last step that counted
+  std::int64_t wall_ns = 0;
+};
+/// A directed link between nodes that is slow; one row per (job, from, to), overwritten.
+struct SlowLinkRow {
+  std::string job;
+  std::string from;
+  std::string to;
+  std::string part;      ///< that makes it slow: "send", "receive" or "path"
+  double slowdown = 1;   ///< 1 = it is well again
+  double before_s = 0;   ///< of a byte
+  double since_s = 0;    ///< job time
+  bool planned = false;  ///< the running plan was made for it
+  std::int64_t wall_ns = 0;
+};
+using StoreRow = std::variant<PlanRow, DecisionRow, DecisionAmendment, SwitchRow, EventRow,
+                              OperatorRow, NodeStateRow, DeviceRow, LearntRow, AutomaticSwitchRow,
+                              TrialRow, LossRow, SlowLinkRow>;
 
 // ---------------------------------------------------------------- actions
 

@@ -54,6 +54,7 @@ void JobLoop::want_review() {
   review_wanted_ = true;
   steps_since_told_ = 0;
   last_hold_.clear();
+  conditions_changed();
 }
 
 bool JobLoop::more_to_come() const {
@@ -333,10 +334,9 @@ void JobLoop::decide(LoopContext& context, const Ask& ask, const ReplanSolved& s
   put(row.evidence, "verify", "pending");
   const solver::Proposal& proposal = *priced.change;
   Trial trial;
-  trial.decision = row.decision;
-  trial.nodes = std::move(nodes);
-  trial.promised_s = proposal.step_after_s;
-  trial.may_roll_back = automatic;
+  trial.row.decision = row.decision;
+  trial.row.nodes.assign(nodes.begin(), nodes.end());
+  trial.row.may_roll_back = automatic;
   std::optional<OperatorRow> operator_row;
   if (ask.trigger == Trigger::kOperator) {
     operator_row = OperatorRow{ask.who, "replan " + job_->name, "", choice.sentence, 0};
@@ -418,13 +418,12 @@ void JobLoop::amend(LoopContext& context, std::uint64_t decision,
                     const std::vector<Evidence>& evidence) {
   const auto found = std::find_if(decisions_.begin(), decisions_.end(),
                                   [&](const DecisionRow& row) { return row.decision == decision; });
-  if (found == decisions_.end()) {
-    return;
-  }
   for (const Evidence& entry : evidence) {
-    put(found->evidence, entry.key, entry.value);
+    if (found != decisions_.end()) {
+      put(found->evidence, entry.key, entry.value);
+    }
   }
-  context.out.journal(*found);
+  context.out.journal(DecisionAmendment{job_->name, decision, evidence, 0});
 }
 
 void JobLoop::operator_replan(LoopContext& context, const OperatorCommand& command, bool dry_run) {

@@ -1,4 +1,3 @@
-#include "base/median.h"
 #include "daemon/core/job_loop.h"
 #include "solver/check/check_plan.h"
 #include "solver/cost/predict.h"
@@ -12,11 +11,6 @@
 
 namespace tapas::daemon {
 namespace {
-
-// Steps under a new plan before it is judged.
-constexpr std::size_t kTrialSteps = 5;
-// Slower than before by this share is clearly worse, unless the job is noisier.
-constexpr double kWorse = 0.05;
 
 /// The first of them, for people.
 std::string some_ranks(const std::vector<RankId>& ranks) {
@@ -33,6 +27,7 @@ void JobLoop::on_step(LoopContext& context, const JobStep& step) {
   ++steps_since_told_;
   learn_healthy(context);
   count_loss(step);
+  remember_loss(context);
   if (trial_) {
     on_trial_step(context, step);
   }
@@ -232,54 +227,6 @@ void JobLoop::on_recovery(LoopContext& context, const std::vector<RankId>& ranks
   }
   refresh_prediction(context);
   want_review();
-}
-
-void JobLoop::on_trial_step(LoopContext& context, const JobStep& step) {
-  trial_->walls.push_back(step.wall_s);
-  if (trial_->walls.size() >= kTrialSteps) {
-    end_trial(context, median(trial_->walls));
-  }
-}
-
-void JobLoop::end_trial(LoopContext& context, double observed_s) {
-  const Trial trial = *std::exchange(trial_, std::nullopt);
-  const double margin = std::max(kWorse, 3 * watch_.step_sigma());
-  // Another node that got slow meanwhile says nothing about the plan.
-  const bool comparable = !watch_.any_suspect() && trial.before_s > 0;
-  if (comparable && trial.may_roll_back && observed_s > trial.before_s * (1 + margin)) {
-    roll_back(context, trial, observed_s);
-    return;
-  }
-  amend(context, trial.decision, {{"observed_after_s", observed_s}, {"verify", "kept"}});
-  context.out.event(
-      job_->name, "verify", "",
-      fmt::format("plan {} kept: {:.3f} s a step observed, {:.3f} s promised, {:.3f} s before",
-                  active_->epoch, observed_s, trial.promised_s, trial.before_s),
-      {{"observed_after_s", observed_s},
-       {"step_after_s", trial.promised_s},
-       {"step_before_s", trial.before_s}});
-}
-
-void JobLoop::roll_back(LoopContext& context, const Trial& trial, double observed_s) {
-  amend(context, trial.decision, {{"observed_after_s", observed_s}, {"verify", "rolled_back"}});
-  const double rest_s = note_failure(context, trial.nodes);
-  const std::string sentence = fmt::format(
-      "plan {} made the step slower: {:.3f} s observed, {:.3f} s before, {:.3f} s promised; going "
-      "back to the former plan, the idea rests for {:.0f} s",
-      active_->epoch, observed_s, trial.before_s, trial.promised_s, rest_s);
-  context.out.event(job_->name, "verify", "", sentence, {{"observed_after_s", observed_s}});
-  std::string trouble = obstacle(context, *trial.old);
-  if (trouble.empty()) {
-    trouble = defect(context, *trial.old);
-  }
-  if (!trouble.empty()) {
-    record(context,
-           new_decision("rollback_impossible", sentence + "; impossible now: " + trouble, {}),
-           false);
-    return;
-  }
-  static_cast<void>(begin_switch(context, *trial.old, new_decision("rollback", sentence, {}),
-                                 Trial{}, "rollback", std::nullopt));
 }
 
 }  // namespace tapas::daemon

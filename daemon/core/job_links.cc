@@ -87,6 +87,7 @@ void JobLoop::on_link_faults(LoopContext& context, const std::vector<LinkFault>&
     put(verdict_evidence_, "detect_s", job_time_s_ - begin_s);
     context.out.event(job_->name, "verdict", node, verdict_, verdict_evidence_);
   }
+  remember(context);
   refresh_prediction(context);
   want_review();
 }
@@ -102,6 +103,7 @@ void JobLoop::on_link_recovery(LoopContext& context, const std::vector<LinkFault
     }
   }
   if (!faults.empty()) {
+    remember(context);
     refresh_prediction(context);
     want_review();
   }

@@ -20,6 +20,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tapas::daemon {
@@ -121,27 +123,33 @@ class JobLoop {
   };
   /// A new plan on trial.
   struct Trial {
-    std::uint64_t decision = 0;
+    TrialRow row;
     std::shared_ptr<const solver::Plan> old;
-    std::set<std::string> nodes;  ///< the switch was for
-    double before_s = 0;
-    double promised_s = 0;
-    bool may_roll_back = false;
-    std::vector<double> walls;
+    std::vector<double> walls;  ///< of its steps since conditions changed last
+    std::uint32_t steps = 0;    ///< all of them
+  };
+  /// A trial's outcome; times are of a step as things are now.
+  struct Comparison {
+    double observed_s = 0;
+    double before_s = 0;    ///< with the plan before; 0 = not known
+    double promised_s = 0;  ///< with this one
+    bool worse = false;     ///< than either, beyond noise
   };
 
   // job_memory.cc
   void restore_memory(LoopContext& context);
   void know_devices(LoopContext& context, const std::string& node, const JobAttachment& attachment);
-  /// Writes down what changed in the memory of devices.
+  /// Writes down what changed in the memory of devices and links.
   void remember(LoopContext& context);
+  void remember_links(LoopContext& context);
+  void restore_links();
   /// The running plan is another one: made for what is slow now, or the one before a bad idea.
   void plan_changed(LoopContext& context, bool made_for_now);
   void forget_recovered(LoopContext& context);
   [[nodiscard]] const DeviceRow* worst_record(const std::string& node) const;
   [[nodiscard]] std::size_t recent_switches(const std::set<std::string>& nodes) const;
   [[nodiscard]] double idea_rests_until_s(const std::set<std::string>& nodes) const;
-  void note_switch(LoopContext& context, const std::set<std::string>& nodes);
+  void note_switch(LoopContext& context, const std::vector<std::string>& nodes);
   /// The switch to the running plan was a bad idea; returns how long it rests.
   double note_failure(LoopContext& context, const std::set<std::string>& nodes);
 
@@ -168,10 +176,18 @@ class JobLoop {
   [[nodiscard]] bool is_slow(const std::string& node) const;
   void on_no_culprit(LoopContext& context, const Verdict& verdict);
   void on_recovery(LoopContext& context, const std::vector<RankId>& ranks);
-  void on_trial_step(LoopContext& context, const JobStep& step);
-  void end_trial(LoopContext& context, double observed_s);
-  void roll_back(LoopContext& context, const Trial& trial, double observed_s);
   [[nodiscard]] std::vector<Evidence> verdict_evidence(const Verdict& verdict) const;
+
+  // job_trial.cc
+  /// Not calibrated.
+  [[nodiscard]] double model_step_s(const LoopContext& context, const solver::Plan& plan) const;
+  [[nodiscard]] Comparison compare(const LoopContext& context, const Trial& trial) const;
+  void on_trial_step(LoopContext& context, const JobStep& step);
+  /// What a trial saw until now is no longer like what comes.
+  void conditions_changed();
+  Trial close_trial(LoopContext& context, std::string_view verdict, const Comparison& now);
+  void end_trial(LoopContext& context, std::string_view verdict, const Comparison& now);
+  void roll_back(LoopContext& context, const Comparison& now);
 
   // job_decide.cc
   void review(LoopContext& context);
@@ -202,6 +218,8 @@ class JobLoop {
 
   // job_outlook.cc
   void count_loss(const JobStep& step);
+  /// Writes down the loss so far, now and then.
+  void remember_loss(LoopContext& context);
   [[nodiscard]] Rest rest_of(const LoopContext& context, const std::string& node,
                              const Slow& slow) const;
   [[nodiscard]] Rest expected_rest(const LoopContext& context) const;
@@ -264,6 +282,8 @@ class JobLoop {
   /// Job time lost to slow or recovered nodes, since the running plan or their level began.
   double lost_s_ = 0;
   double lost_until_s_ = 0;  ///< job time of the last step that counted
+  LossRow written_loss_;
+  std::map<std::pair<std::string, std::string>, SlowLinkRow> written_links_;  ///< by their ends
 
   bool review_wanted_ = false;
   std::uint32_t steps_since_told_ = 0;  ///< of the change that is to be decided on

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 namespace tapas::daemon {
 namespace {
@@ -13,6 +14,16 @@ constexpr double kHourS = 3600.0;
 constexpr double kDayS = 24 * kHourS;
 // How long an idea rests that made the job slower; four times as long each time more.
 constexpr double kIdeaRestsS = 600.0;
+
+const std::string& owner_of(const SlowLinkRow& row) {
+  return row.part == to_string(LinkFault::Part::kReceive) ? row.to : row.from;
+}
+/// Nothing of it is to be remembered.
+bool is_over(const SlowLinkRow& row) { return row.slowdown == 1 && !row.planned; }
+bool same(const SlowLinkRow& a, const SlowLinkRow& b) {
+  return std::tie(a.part, a.slowdown, a.before_s, a.since_s, a.planned) ==
+         std::tie(b.part, b.slowdown, b.before_s, b.since_s, b.planned);
+}
 
 }  // namespace
 
@@ -42,7 +53,15 @@ void JobLoop::restore_memory(LoopContext& context) {
       recovered_nodes_.insert(node);
     }
   }
+  restore_links();
+  lost_s_ = restored_.loss.lost_s;
+  lost_until_s_ = restored_.loss.until_s;
+  written_loss_ = restored_.loss;
+  if (restored_.trial.open && restored_.trial.epoch == active_->epoch && restored_.before_trial) {
+    trial_ = Trial{restored_.trial, restored_.before_trial, {}, 0};
+  }
   for (const auto& [node, slow] : slow_) {
+    names.insert(node);
     recovered_nodes_.erase(node);
     review_wanted_ = review_wanted_ || slow.planned_at == 0;
   }
@@ -85,6 +104,58 @@ void JobLoop::know_devices(LoopContext& context, const std::string& node,
 void JobLoop::remember(LoopContext& context) {
   for (DeviceRow& row : memory_.take_changes()) {
     context.out.journal(std::move(row));
+  }
+  remember_links(context);
+}
+
+void JobLoop::remember_links(LoopContext& context) {
+  std::map<std::pair<std::string, std::string>, SlowLinkRow> now;
+  for (auto [ends, row] : written_links_) {
+    row.slowdown = 1;
+    row.planned = row.planned && recovered_nodes_.contains(owner_of(row));
+    now.emplace(std::move(ends), std::move(row));
+  }
+  for (const SlowLink& link : links_.slow_links()) {
+    SlowLinkRow row;
+    row.job = job_->name;
+    row.from = job_->cluster.nodes[link.from.value()].name;
+    row.to = job_->cluster.nodes[link.to.value()].name;
+    row.part = to_string(link.part);
+    row.slowdown = link.slowdown;
+    row.before_s = link.before_s;
+    row.since_s = link.since_s;
+    const auto slow = slow_.find(owner_of(row));
+    row.planned = slow != slow_.end() && slow->second.planned_at > 0;
+    now[{row.from, row.to}] = std::move(row);
+  }
+  for (const auto& [ends, row] : now) {
+    const auto known = written_links_.find(ends);
+    if (known == written_links_.end() || !same(known->second, row)) {
+      context.out.journal(row);
+    }
+  }
+  std::erase_if(now, [](const auto& entry) { return is_over(entry.second); });
+  written_links_ = std::move(now);
+}
+
+void JobLoop::restore_links() {
+  for (const SlowLinkRow& row : restored_.slow_links) {
+    const auto from = job_->cluster.find(row.from);
+    const auto to = job_->cluster.find(row.to);
+    const auto part = part_of(row.part);
+    if (!from || !to || !part || is_over(row)) {
+      continue;
+    }
+    written_links_[{row.from, row.to}] = row;
+    written_links_[{row.from, row.to}].wall_ns = 0;
+    if (row.slowdown == 1) {
+      recovered_nodes_.insert(owner_of(row));
+      continue;
+    }
+    links_.restore({*part, *from, *to, row.before_s, row.slowdown, row.since_s});
+    const double planned_at = row.planned ? 1 : 0;
+    slow_.try_emplace(owner_of(row),
+                      Slow{Cause::kLink, row.since_s, row.since_s, 0, planned_at, planned_at});
   }
 }
 
@@ -153,9 +224,8 @@ double JobLoop::idea_rests_until_s(const std::set<std::string>& nodes) const {
   return until_s;
 }
 
-void JobLoop::note_switch(LoopContext& context, const std::set<std::string>& nodes) {
-  past_switches_.push_back(
-      {job_->name, active_->epoch, job_time_s_, {nodes.begin(), nodes.end()}, 0, 0});
+void JobLoop::note_switch(LoopContext& context, const std::vector<std::string>& nodes) {
+  past_switches_.push_back({job_->name, active_->epoch, job_time_s_, nodes, 0, 0});
   context.out.journal(past_switches_.back());
   while (std::max(past_switches_.front().time_s, past_switches_.front().rests_until_s) <
          job_time_s_ - kDayS) {

@@ -11,6 +11,8 @@ namespace {
 
 // A loss that nothing was added to for so long is over.
 constexpr double kForgetS = 3600.0;
+// So much job time of it a restart of the daemon may forget.
+constexpr double kRememberS = 10.0;
 // What recovered is expected to stay well for so long.
 constexpr double kHealthS = 3600.0;
 
@@ -27,6 +29,16 @@ void JobLoop::count_loss(const JobStep& step) {
   if (healthy_step_s_ > 0) {
     lost_s_ = std::max(0.0, lost_s_ + step.wall_s - healthy_step_s_);
   }
+}
+
+void JobLoop::remember_loss(LoopContext& context) {
+  const bool over = lost_s_ == 0;
+  if (lost_s_ == written_loss_.lost_s ||
+      (!over && lost_until_s_ - written_loss_.until_s < kRememberS)) {
+    return;
+  }
+  written_loss_ = {job_->name, lost_s_, lost_until_s_, 0};
+  context.out.journal(written_loss_);
 }
 
 JobLoop::Rest JobLoop::rest_of(const LoopContext& context, const std::string& node,

@@ -101,15 +101,19 @@ std::uint64_t JobLoop::begin_switch(LoopContext& context, solver::Plan plan, Dec
   plan.epoch = highest_epoch_ = Epoch(highest_epoch_.value() + 1);
   decision.epoch = plan.epoch;
   trial.old = active_;
-  trial.before_s = watch_.recent_step_s();
+  trial.row.job = job_->name;
+  trial.row.epoch = plan.epoch;
+  trial.row.before_s = watch_.recent_step_s();
+  trial.row.before_model_s = model_step_s(context, *active_);
+  trial.row.open = trial.row.decision != 0;
   SwitchTask task{job_->name, context.term,
                   active_,    std::make_shared<const solver::Plan>(std::move(plan)),
                   trigger,    roles_.nodes()};
   task.nodes.merge(nodes_of(*job_, *task.to));
   record(context, decision, true);
   switch_decision_ = decision.decision;
+  std::vector<StoreRow> rows{decisions_.front(), trial.row};
   next_trial_ = std::move(trial);
-  std::vector<StoreRow> rows{decisions_.front()};
   if (operator_row) {
     rows.emplace_back(std::move(*operator_row));
   }
@@ -138,14 +142,14 @@ void JobLoop::on_outcome(LoopContext& context, SwitchMachine::Outcome outcome) {
 
 void JobLoop::on_commit_decided(LoopContext& context) {
   adopt(switch_.task().to);
-  plan_changed(context, !next_trial_ || next_trial_->decision != 0);
+  plan_changed(context, !next_trial_ || next_trial_->row.open);
   aborted_in_a_row_ = margin_doublings_ = 0;
   review_at_s_ = 0;
   if (next_trial_) {
-    if (next_trial_->may_roll_back) {
-      note_switch(context, next_trial_->nodes);
+    if (next_trial_->row.may_roll_back) {
+      note_switch(context, next_trial_->row.nodes);
     }
-    if (next_trial_->decision != 0) {
+    if (next_trial_->row.open) {
       trial_ = std::move(next_trial_);
     } else {
       review_wanted_ = true;  // The cause is still there: asked again when the quarantine ends.
@@ -154,6 +158,7 @@ void JobLoop::on_commit_decided(LoopContext& context) {
   }
   last_hold_.clear();
   lost_s_ = 0;
+  remember_loss(context);
   refresh_prediction(context);
   context.out.event(job_->name, "plan_active", "",
                     fmt::format("plan {} of job {} is active ({})", active_->epoch, job_->name,
@@ -171,7 +176,7 @@ void JobLoop::on_aborted(LoopContext& context) {
     amend(context, switch_decision_,
           {{"switch", "aborted: " + switch_.abort_reason()}, {"verify", "aborted"}});
   }
-  const bool automatic = next_trial_ && next_trial_->may_roll_back;
+  const bool automatic = next_trial_ && next_trial_->row.may_roll_back;
   switch_decision_ = 0;
   next_trial_.reset();
   if (!automatic) {

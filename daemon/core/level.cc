@@ -155,7 +155,9 @@ void Level::observe(double value, const Sensitivity& sensitivity, const StepStam
   refine(deviation);
 }
 
-bool Level::rising() const { return !alarmed_ && !recovered_ && confidence() > kEvidence / 2; }
+bool Level::rising(double errors) const {
+  return !alarmed_ && !recovered_ && confidence() > std::max(kEvidence / 2, errors);
+}
 
 double Level::deviation() const {
   if (!blamed_ && run() > kLongRun) {
@@ -177,6 +179,11 @@ void Level::blame(double level) {
   up_.reset();
   blamed_steps_ = 0;
   seen_ = std::max(seen_, learn_steps_);
+}
+
+void Level::restore(double baseline, double level) {
+  baseline_ = baseline;
+  blame(level);
 }
 
 void Level::clear() {

@@ -96,13 +96,15 @@ class Level {
   /// How sure the deviation is, in standard errors beyond the slack.
   [[nodiscard]] double confidence() const { return sure(up_); }
 
-  /// Half way to an alarm or, blamed, to its recovery.
-  [[nodiscard]] bool rising() const;
+  /// Half way to an alarm or, blamed, to its recovery, and by more than so many standard errors.
+  [[nodiscard]] bool rising(double errors) const;
 
   /// Takes deviation() as the level of a culprit.
   void blame();
   /// The same with a given level; the ring of values is kept.
   void blame(double level);
+  /// The same before anything is learnt, where both are known from elsewhere.
+  void restore(double baseline, double level);
   void clear();
   /// Forgets the alarm, not the baseline: it did not hold.
   void dismiss();

@@ -64,6 +64,28 @@ std::vector<LinkFault> parts_of(const std::vector<std::pair<NodeId, NodeId>>& sl
   return parts;
 }
 
+std::string_view to_string(LinkFault::Part part) {
+  switch (part) {
+    case LinkFault::Part::kSend:
+      return "send";
+    case LinkFault::Part::kReceive:
+      return "receive";
+    case LinkFault::Part::kPath:
+      break;
+  }
+  return "path";
+}
+
+std::optional<LinkFault::Part> part_of(std::string_view name) {
+  for (const auto part :
+       {LinkFault::Part::kSend, LinkFault::Part::kReceive, LinkFault::Part::kPath}) {
+    if (to_string(part) == name) {
+      return part;
+    }
+  }
+  return std::nullopt;
+}
+
 Sensitivity LinkWatch::Link::sensitivity() const {
   return Sensitivity::of(noise.sigma(), kClear, kSlack);
 }
@@ -126,6 +148,16 @@ void LinkWatch::observe(NodeId from, NodeId to, double seconds_per_byte, const S
       return;
     }
     found = links_.emplace(pair, Link{Level(kLearn, kSpread), {}, value, true}).first;
+    // A new way through a slow NIC is taken to be as slow as that, until it is seen not to be.
+    for (const LinkFault& fault : faults_) {
+      if (shows(fault, pair)) {
+        const double before = usual(pair);
+        found->second.level.restore(before != 0 ? before : std::log(fault.before_s),
+                                    std::log(fault.slowdown));
+        ++learnt_[tier(pair)];
+        break;
+      }
+    }
   }
   Link& link = found->second;
   link.live = true;
@@ -149,7 +181,7 @@ void LinkWatch::observe(NodeId from, NodeId to, double seconds_per_byte, const S
 
 bool LinkWatch::rising() const {
   return std::any_of(links_.begin(), links_.end(), [](const auto& entry) {
-    return entry.second.live && entry.second.level.rising();
+    return entry.second.live && entry.second.level.rising(0);
   });
 }
 
@@ -244,6 +276,44 @@ std::vector<LinkFault> LinkWatch::take_recovered() {
     }
   }
   return back;
+}
+
+std::vector<SlowLink> LinkWatch::slow_links() const {
+  std::vector<SlowLink> out;
+  for (const LinkFault& fault : faults_) {
+    for (const auto& [pair, link] : links_) {
+      if (shows(fault, pair) && link.level.blamed()) {
+        out.push_back({fault.part, pair.first, pair.second, std::exp(link.level.baseline()),
+                       std::exp(link.level.level()), fault.since.begin_s});
+      }
+    }
+  }
+  return out;
+}
+
+void LinkWatch::restore(const SlowLink& slow) {
+  const Pair pair{slow.from, slow.to};
+  Link link{Level(kLearn, kSpread), {}, std::log(slow.before_s * slow.slowdown), false};
+  link.level.restore(std::log(slow.before_s), std::log(slow.slowdown));
+  links_.insert_or_assign(pair, std::move(link));
+  ++learnt_[tier(pair)];
+  const auto known = std::find_if(faults_.begin(), faults_.end(), [&](const LinkFault& fault) {
+    return fault.part == slow.part && shows(fault, pair);
+  });
+  if (known != faults_.end()) {
+    ++known->links;
+    return;
+  }
+  const bool receive = slow.part == LinkFault::Part::kReceive;
+  const bool send = slow.part == LinkFault::Part::kSend;
+  faults_.push_back({.part = slow.part,
+                     .from = receive ? slow.to : slow.from,
+                     .to = send ? slow.from : slow.to,
+                     .slowdown = slow.slowdown,
+                     .before_s = slow.before_s,
+                     .after_s = slow.before_s * slow.slowdown,
+                     .since = {0, slow.since_s},
+                     .links = 1});
 }
 
 void LinkWatch::add_to(solver::ClusterState& state) const {

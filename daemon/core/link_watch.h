@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,6 +35,19 @@ struct LinkFault {
 
   /// The node to whom it belongs; of a path, the sender.
   [[nodiscard]] NodeId owner() const { return part == Part::kReceive ? to : from; }
+};
+
+std::string_view to_string(LinkFault::Part part);
+std::optional<LinkFault::Part> part_of(std::string_view name);
+
+/// A link of a known fault.
+struct SlowLink {
+  LinkFault::Part part = LinkFault::Part::kPath;
+  NodeId from;
+  NodeId to;
+  double before_s = 0;  ///< of a byte
+  double slowdown = 1;
+  double since_s = 0;  ///< job time
 };
 
 /// Which parts make these links slow, fewest first: NICs of which all links are slow (two at least,
@@ -70,6 +85,9 @@ class LinkWatch {
   [[nodiscard]] std::vector<LinkFault> take_recovered();
 
   [[nodiscard]] const std::vector<LinkFault>& faults() const { return faults_; }
+  [[nodiscard]] std::vector<SlowLink> slow_links() const;
+  /// Known before the daemon was restarted.
+  void restore(const SlowLink& slow);
   [[nodiscard]] std::size_t links() const { return links_.size(); }
   void add_to(solver::ClusterState& state) const;
 

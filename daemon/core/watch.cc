@@ -670,7 +670,8 @@ bool Watch::any_blamed() const {
 
 bool Watch::rising() const {
   for (std::uint32_t rank = 0; rank < roles_.all().size(); ++rank) {
-    if (ranks_[rank].rising() && roles_.of(RankId(rank)).held) {
+    // The furthest of many is that far by chance.
+    if (ranks_[rank].rising(doubt_) && roles_.of(RankId(rank)).held) {
       return true;
     }
   }

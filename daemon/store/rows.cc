@@ -148,6 +148,31 @@ class Writer {
         row.job, row.epoch.value(), row.time_s, fmt::format("{}", fmt::join(row.nodes, ",")),
         row.rests_until_s, row.wall_ns);
   }
+  Result<void> operator()(const DecisionAmendment& row) {
+    return database_.run(
+        "UPDATE decision SET evidence = json_patch(evidence, ?) WHERE job = ? AND decision = ?",
+        evidence_text(row.evidence), row.job, row.decision);
+  }
+  Result<void> operator()(const TrialRow& row) {
+    return database_.run(
+        "INSERT OR REPLACE INTO trial (job, epoch, decision, nodes, before_s, before_model_s,"
+        " may_roll_back, open, wall_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        row.job, row.epoch.value(), row.decision, fmt::format("{}", fmt::join(row.nodes, ",")),
+        row.before_s, row.before_model_s, std::int64_t{row.may_roll_back}, std::int64_t{row.open},
+        row.wall_ns);
+  }
+  Result<void> operator()(const LossRow& row) {
+    return database_.run(
+        "INSERT OR REPLACE INTO loss (job, lost_s, until_s, wall_ns) VALUES (?, ?, ?, ?)", row.job,
+        row.lost_s, row.until_s, row.wall_ns);
+  }
+  Result<void> operator()(const SlowLinkRow& row) {
+    return database_.run(
+        "INSERT OR REPLACE INTO slow_link (job, source, destination, part, slowdown, before_s,"
+        " since_s, planned, wall_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        row.job, row.from, row.to, row.part, row.slowdown, row.before_s, row.since_s,
+        std::int64_t{row.planned}, row.wall_ns);
+  }
 
  private:
   Database& database_;
@@ -222,6 +247,37 @@ Result<void> restore_memory(Database& database, const std::string& job, Restored
         },
         job);
   }
+  if (ok) {
+    ok = database.each(
+        "SELECT epoch, decision, nodes, before_s, before_model_s, may_roll_back, open, wall_ns"
+        " FROM trial WHERE job = ?",
+        [&](const Row& row) {
+          out.trial = {
+              job,           Epoch(row.counter(0)), row.counter(1),      split(row.text(2)),
+              row.number(3), row.number(4),         row.integer(5) != 0, row.integer(6) != 0,
+              row.integer(7)};
+        },
+        job);
+  }
+  if (ok) {
+    ok = database.each(
+        "SELECT lost_s, until_s, wall_ns FROM loss WHERE job = ?",
+        [&](const Row& row) {
+          out.loss = {job, row.number(0), row.number(1), row.integer(2)};
+        },
+        job);
+  }
+  if (ok) {
+    ok = database.each(
+        "SELECT source, destination, part, slowdown, before_s, since_s, planned, wall_ns"
+        " FROM slow_link WHERE job = ? ORDER BY source, destination",
+        [&](const Row& row) {
+          out.slow_links.push_back({job, row.text(0), row.text(1), row.text(2), row.number(3),
+                                    row.number(4), row.number(5), row.integer(6) != 0,
+                                    row.integer(7)});
+        },
+        job);
+  }
   return ok;
 }
 
@@ -270,6 +326,15 @@ Result<RestoredJob> restore_job(Database& database, const solver::Job& job) {
       return tl::unexpected(plan.error());
     }
     out.pending = *plan;
+  }
+  for (const auto& plan : {out.active, out.pending}) {
+    if (plan && out.trial.open && out.trial.epoch == plan->epoch) {
+      auto before = read_plan(database, job, plan->parent);
+      if (!before) {
+        return tl::unexpected(before.error());
+      }
+      out.before_trial = *before;
+    }
   }
   return out;
 }

@@ -5,7 +5,7 @@
 namespace tapas::daemon {
 namespace {
 
-constexpr std::int64_t kSchemaVersion = 2;
+constexpr std::int64_t kSchemaVersion = 3;
 constexpr std::int64_t kApplicationId = 0x54415053;  // "TAPS"
 
 constexpr const char* kCreate = R"sql(
@@ -116,6 +116,42 @@ PRAGMA user_version = 2;
 COMMIT;
 )sql";
 
+// Slow links, the loss so far and the running trial.
+constexpr const char* kFrom2To3 = R"sql(
+BEGIN IMMEDIATE;
+CREATE TABLE slow_link (
+  job         TEXT NOT NULL,
+  source      TEXT NOT NULL,
+  destination TEXT NOT NULL,
+  part        TEXT NOT NULL,
+  slowdown    REAL NOT NULL,
+  before_s    REAL NOT NULL,
+  since_s     REAL NOT NULL,
+  planned     INTEGER NOT NULL CHECK (planned IN (0, 1)),
+  wall_ns     INTEGER NOT NULL,
+  PRIMARY KEY (job, source, destination)
+) STRICT;
+CREATE TABLE loss (
+  job     TEXT PRIMARY KEY NOT NULL,
+  lost_s  REAL NOT NULL,
+  until_s REAL NOT NULL,
+  wall_ns INTEGER NOT NULL
+) STRICT;
+CREATE TABLE trial (
+  job            TEXT PRIMARY KEY NOT NULL,
+  epoch          INTEGER NOT NULL,
+  decision       INTEGER NOT NULL,
+  nodes          TEXT NOT NULL,
+  before_s       REAL NOT NULL,
+  before_model_s REAL NOT NULL,
+  may_roll_back  INTEGER NOT NULL CHECK (may_roll_back IN (0, 1)),
+  open           INTEGER NOT NULL CHECK (open IN (0, 1)),
+  wall_ns        INTEGER NOT NULL
+) STRICT;
+PRAGMA user_version = 3;
+COMMIT;
+)sql";
+
 struct Header {
   std::int64_t application = 0;
   std::int64_t version = 0;
@@ -140,6 +176,15 @@ Result<Header> read_header(Database& database) {
   return header;
 }
 
+Result<void> migrate(Database& database, std::int64_t version) {
+  if (version < 2) {
+    if (auto ok = database.script(kFrom1To2); !ok) {
+      return ok;
+    }
+  }
+  return database.script(kFrom2To3);
+}
+
 }  // namespace
 
 Result<void> prepare_schema(Database& database, const std::string& path) {
@@ -151,7 +196,7 @@ Result<void> prepare_schema(Database& database, const std::string& path) {
   }
   if (header->tables == 0 && header->application == 0) {
     const auto created = database.script(kCreate);
-    return created ? database.script(kFrom1To2) : created;
+    return created ? migrate(database, 1) : created;
   }
   if (header->application != kApplicationId) {
     return fail(ErrorCode::kInvalid, "{}: a SQLite database, but not one of TAPAS; {}", path,
@@ -175,7 +220,7 @@ Result<void> prepare_schema(Database& database, const std::string& path) {
       !ok || header->version == kSchemaVersion) {
     return ok;
   }
-  return database.script(kFrom1To2);
+  return migrate(database, header->version);
 }
 
 Result<Term> take_next_term(Database& database) {

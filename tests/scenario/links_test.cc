@@ -56,5 +56,55 @@ TEST(Links, ASlowPathIsNoNodesFault) {
   EXPECT_EQ(sim.events("verdict").size(), 1U) << verdicts(sim);
 }
 
+TEST(Links, ASlowNicIsRememberedOverARestart) {
+  Options options;
+  Sim sim(job_on(8, 4), options);
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100)) << sim.view().phase;
+  const std::string culprit = node_name(sim, 1);
+  sim.slow_links(culprit, {.send = 3, .receive = 1, .inside = 1});
+  ASSERT_TRUE(sim.run_till([&] { return !sim.events("verdict").empty(); }, 60));
+  sim.run_until(sim.now() + 30);
+  const std::vector<std::string> before = sim.view().slow_links;
+  ASSERT_EQ(before.size(), 1U);
+  sim.crash_core(5);
+  sim.run_until(sim.now() + 60);
+  EXPECT_EQ(sim.view().slow_links, before);
+  // Nothing is told anew but that it was known, and its end is seen.
+  ASSERT_EQ(sim.events("verdict").size(), 2U) << verdicts(sim);
+  EXPECT_EQ(sim.events("verdict").back().sentence,
+            "slow since before the daemon was restarted: " + culprit);
+  sim.slow_links(culprit, {});
+  ASSERT_TRUE(sim.run_till([&] { return !sim.events("recovery").empty(); }, 60));
+  EXPECT_TRUE(sim.view().slow_links.empty());
+  for (const auto& [ends, row] : sim.disk().slow_links) {
+    EXPECT_EQ(row.slowdown, 1);
+  }
+  sim.crash_core(5);
+  sim.run_until(sim.now() + 60);
+  EXPECT_TRUE(sim.view().slow_links.empty());
+  EXPECT_EQ(sim.events("verdict").size(), 2U) << verdicts(sim);
+}
+
+TEST(Links, APlanMadeForASlowNicIsNotMadeAgainAfterARestart) {
+  Sim sim(job_on(8, 4), automatic());
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100)) << sim.view().phase;
+  const std::string culprit = node_name(sim, 1);
+  sim.slow_links(culprit, {.send = 40, .receive = 40, .inside = 1});
+  ASSERT_TRUE(sim.run_till([&] { return epoch(sim) == Epoch(2); }, 200)) << told(sim, "decision");
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim) && sim.settled(); }, 60));
+  sim.run_until(sim.now() + 60);
+  const Epoch planned = epoch(sim);
+  const std::size_t decisions = sim.events("decision").size();
+  sim.crash_core(5);
+  sim.run_until(sim.now() + 120);
+  EXPECT_EQ(epoch(sim), planned);
+  EXPECT_EQ(sim.events("decision").size(), decisions) << told(sim, "decision");
+  // Its recovery is decided on, even when it happens while the daemon is away.
+  sim.crash_core(30);
+  sim.slow_links(culprit, {});
+  sim.run_until(sim.now() + 200);
+  EXPECT_FALSE(sim.events("recovery").empty());
+}
+
 }  // namespace
 }  // namespace tapas::daemon::sim

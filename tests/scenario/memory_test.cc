@@ -120,6 +120,21 @@ TEST(Memory, TwoFaultsAFewStepsApartAreAnsweredByOnePlan) {
   }
 }
 
+TEST(Memory, TheLossSoFarOutlastsARestart) {
+  Options options = automatic();
+  options.config.auto_replan = false;
+  Sim sim(job_on(8), options);
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.slow(node_name(sim, 2), 1.6);
+  sim.run_until(sim.now() + 120);
+  const double lost_s = sim.disk().loss.lost_s;
+  EXPECT_GT(lost_s, 20);
+  sim.crash_core(1);
+  sim.run_until(sim.now() + 60);
+  EXPECT_GT(sim.disk().loss.lost_s, lost_s + 5);
+  EXPECT_LT(sim.disk().loss.lost_s, 180);
+}
+
 TEST(Memory, ADecisionCarriesThePricesOfWhatItDidNotDo) {
   Sim sim(job_on(8, 2, 14, 1), automatic());
   ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));

@@ -138,6 +138,14 @@ void Sim::boot() {
   for (const auto& [epoch, row] : disk_.automatic_switches) {
     job.switches.push_back(row);
   }
+  job.trial = disk_.trial;
+  if (const auto tried = disk_.plans.find(disk_.trial.epoch); tried != disk_.plans.end()) {
+    job.before_trial = disk_.plans.at(tried->second.plan->parent).plan;
+  }
+  job.loss = disk_.loss;
+  for (const auto& [ends, row] : disk_.slow_links) {
+    job.slow_links.push_back(row);
+  }
   restored.paused = disk_.paused;
   ++life_;
   core_ = std::make_unique<Core>(options_.config,
@@ -272,6 +280,20 @@ void Sim::make_durable(const StoreRow& row) {
     disk_.learnt = *learnt;
   } else if (const auto* automatic = std::get_if<AutomaticSwitchRow>(&row)) {
     disk_.automatic_switches[automatic->epoch] = *automatic;
+  } else if (const auto* trial = std::get_if<TrialRow>(&row)) {
+    disk_.trial = *trial;
+  } else if (const auto* loss = std::get_if<LossRow>(&row)) {
+    disk_.loss = *loss;
+  } else if (const auto* link = std::get_if<SlowLinkRow>(&row)) {
+    disk_.slow_links[{link->from, link->to}] = *link;
+  } else if (const auto* more = std::get_if<DecisionAmendment>(&row)) {
+    if (const auto found = disk_.decisions.find(more->decision); found != disk_.decisions.end()) {
+      std::vector<Evidence>& evidence = found->second.evidence;
+      for (const Evidence& entry : more->evidence) {
+        std::erase_if(evidence, [&](const Evidence& old) { return old.key == entry.key; });
+        evidence.push_back(entry);
+      }
+    }
   } else if (const auto* action = std::get_if<OperatorRow>(&row)) {
     if (action->action == "auto off") {
       disk_.paused = auto_reason(false, action->who, action->reason);

@@ -44,6 +44,9 @@ struct Disk {
   std::map<std::string, DeviceRow> devices;
   LearntRow learnt;
   std::map<Epoch, AutomaticSwitchRow> automatic_switches;
+  TrialRow trial;
+  LossRow loss;
+  std::map<std::pair<std::string, std::string>, SlowLinkRow> slow_links;
   std::optional<std::string> paused;
   std::vector<EventRow> events;
 };

@@ -73,6 +73,7 @@ TEST(Store, GivesBackWhatItHeldWithAHigherTerm) {
                              SwitchRow{job, Epoch(1), Epoch(2), SwitchState::kCommitDecided, "", 7},
                              SwitchRow{job, Epoch(1), Epoch(3), SwitchState::kAborted, "late", 6},
                              DecisionRow{job, 4, Epoch(2), "micro_replan", "because", {}, 8},
+                             TrialRow{job, Epoch(2), 4, {"node-2"}, 1.6, 1.5, true, true, 8},
                              NodeStateRow{"node-2", true, "fan", 9}}));
   }
   RunningStore store(dir.path());
@@ -88,6 +89,8 @@ TEST(Store, GivesBackWhatItHeldWithAHigherTerm) {
   EXPECT_EQ(back.open_switches[0].to, Epoch(2));
   ASSERT_NE(back.pending, nullptr);
   EXPECT_EQ(back.pending->epoch, Epoch(2));
+  ASSERT_NE(back.before_trial, nullptr);
+  EXPECT_EQ(back.before_trial->epoch, Epoch(1));
   EXPECT_EQ(back.highest_epoch, Epoch(3));
   EXPECT_EQ(back.last_decision, 4U);
   ASSERT_EQ(restored.nodes.size(), 1U);
@@ -108,6 +111,11 @@ TEST(Store, GivesBackWhatTheCoreRemembers) {
                              NodeStateRow{"node-2", false, "", 9, true, "profiling"},
                              OperatorRow{"uid 0 (root)", "auto on", "try", "accepted", 10},
                              OperatorRow{"uid 0 (root)", "auto off", "stop", "accepted", 11}}));
+    SlowLinkRow link{job, "node-1", "node-2", "send", 3, 5e-11, 60, true, 9};
+    ASSERT_TRUE(store.write({link, LossRow{job, 30, 95, 9}, LossRow{job, 40, 105, 9},
+                             TrialRow{job, Epoch(7), 2, {"node-1"}, 1.6, 1.5, true, true, 9}}));
+    link.slowdown = 1;
+    ASSERT_TRUE(store.write({link}));
     device.slowdown = 1.7;
     device.slow = false;
     ASSERT_TRUE(store.write({device}));
@@ -125,6 +133,20 @@ TEST(Store, GivesBackWhatTheCoreRemembers) {
     EXPECT_EQ(back.learnt.healthy_step_s, 1.4);
     EXPECT_EQ(back.learnt.healthy_epoch, Epoch(3));
     EXPECT_EQ(back.learnt.calibration, 1.1);
+    ASSERT_EQ(back.slow_links.size(), 1U);
+    const SlowLinkRow& link = back.slow_links[0];
+    EXPECT_EQ(std::tie(link.from, link.to, link.part, link.slowdown, link.before_s, link.since_s,
+                       link.planned),
+              std::make_tuple("node-1", "node-2", "send", 1.0, 5e-11, 60.0, true));
+    EXPECT_EQ(back.loss.lost_s, 40);
+    EXPECT_EQ(back.loss.until_s, 105);
+    EXPECT_EQ(back.trial.epoch, Epoch(7));
+    EXPECT_EQ(back.trial.decision, 2U);
+    EXPECT_EQ(back.trial.nodes, std::vector<std::string>{"node-1"});
+    EXPECT_EQ(back.trial.before_s, 1.6);
+    EXPECT_EQ(back.trial.before_model_s, 1.5);
+    EXPECT_TRUE(back.trial.open && back.trial.may_roll_back);
+    EXPECT_EQ(back.before_trial, nullptr);  // no such plan is active
     ASSERT_EQ(back.switches.size(), 2U);
     EXPECT_EQ(back.switches[0].rests_until_s, 640);
     EXPECT_EQ(back.switches[1].nodes, (std::vector<std::string>{"node-1", "node-2"}));
@@ -144,6 +166,7 @@ TEST(Store, TakesOverADatabaseOfTheFirstSchema) {
   ASSERT_EQ(sqlite3_open((dir / "tapas.db").c_str(), &database), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(database,
                          "DROP TABLE device; DROP TABLE learnt; DROP TABLE automatic_switch;"
+                         "DROP TABLE slow_link; DROP TABLE loss; DROP TABLE trial;"
                          "ALTER TABLE node_state DROP COLUMN pinned;"
                          "ALTER TABLE node_state DROP COLUMN pin_reason;"
                          "INSERT INTO node_state VALUES ('node-1', 1, 'fan', 5);"
@@ -158,6 +181,7 @@ TEST(Store, TakesOverADatabaseOfTheFirstSchema) {
   EXPECT_TRUE(store->restored().nodes[0].drained);
   EXPECT_FALSE(store->restored().nodes[0].pinned);
   EXPECT_TRUE(store.write({LearntRow{tiny_job().name, 1, Epoch(1), 1, 5}}));
+  EXPECT_TRUE(store.write({LossRow{tiny_job().name, 1, 2, 5}}));
 }
 
 TEST(Store, HoldsEveryAcknowledgedWriteWhenCopiedAsACrashLeavesIt) {
@@ -221,6 +245,31 @@ TEST(Store, DropsTheOldestJournalLinesBeyondItsBound) {
   EXPECT_EQ(kept.value().back().id, 5001);
 }
 
+TEST(Store, AddsToADecisionWhatItLedTo) {
+  const TempDir dir;
+  const std::string job = tiny_job().name;
+  {
+    RunningStore store(dir.path());
+    ASSERT_TRUE(store.write({DecisionRow{job,
+                                         1,
+                                         Epoch(2),
+                                         "micro_replan",
+                                         "because",
+                                         {{"gain_s", 3.0}, {"verify", std::string("pending")}},
+                                         8}}));
+  }
+  RunningStore store(dir.path());  // it may be another run of the daemon
+  ASSERT_TRUE(store.write({DecisionAmendment{
+      job, 1, {{"verify", std::string("kept")}, {"observed_after_s", 1.25}}, 9}}));
+  ASSERT_TRUE(store.write({DecisionAmendment{job, 2, {{"verify", std::string("kept")}}, 9}}));
+  const auto rows =
+      store.ask<std::vector<StoredDecision>>([&](auto reply) { store->decisions(job, 10, reply); });
+  ASSERT_EQ(rows.value().size(), 1U);
+  EXPECT_EQ(json::parse(rows.value()[0].evidence).value(),
+            (json::Value{{"gain_s", 3.0}, {"verify", "kept"}, {"observed_after_s", 1.25}}));
+  EXPECT_EQ(rows.value()[0].sentence, "because");
+}
+
 TEST(Store, NeverChangesThePlanOfAnEpoch) {
   const TempDir dir;
   RunningStore store(dir.path());
@@ -281,7 +330,7 @@ TEST(Store, RefusesDamageAForeignDatabaseAndANewerSchemaUntouched) {
 
   const TempDir newer;
   ASSERT_TRUE(Store::open({newer.path()}, tiny_jobs()));
-  execute(newer / "tapas.db", "PRAGMA user_version = 3");
+  execute(newer / "tapas.db", "PRAGMA user_version = 4");
   refusal(newer / "tapas.db", "newer");
 
   const TempDir damaged;
