@@ -6,11 +6,13 @@
 namespace tapas::daemon {
 namespace {
 
-// Standard errors that a rise must reach. With 16,384 ranks in white noise it is passed by chance
-// less than once in a million steps.
-constexpr double kEvidence = 6.5;
+// As many series as the standard errors of a Sensitivity are right for: in white noise one of them
+// passes those by chance less than once in a million steps.
+constexpr double kSeries = 64;
 // Jitter is never taken to be smaller, or a quiet job would alarm on nothing.
 constexpr double kLeastNoise = 0.01;
+// Standard errors of a rise that may become an alarm.
+constexpr double kHalfWay = 3.25;
 // A rise that needed more steps than this is no run of spikes.
 constexpr std::uint32_t kLongRun = 32;
 // Values that shape the baseline after the learning steps: few, so that no drift is followed; more
@@ -19,7 +21,7 @@ constexpr double kBaselineSteps = 128;
 constexpr double kNoisy = 0.025;
 constexpr double kMostBaselineSteps = 1024;
 // Standard errors of a rise, and of a single step, up to which the baseline is still refined.
-constexpr double kUndisturbed = 2;
+constexpr double kUndisturbed = 3;
 constexpr double kOutlier = 3;
 // A median knows as much as the mean of fewer values.
 constexpr double kMedianKnows = 0.64;
@@ -37,7 +39,9 @@ constexpr double kSigmaPerMeanDifference = 0.886227;
 constexpr double kBurst = 1.5;
 constexpr double kBurstFades = 0.9;
 constexpr std::uint32_t kNoisePrior = 32;
-constexpr std::uint32_t kNoiseSteps = 128;
+constexpr std::uint32_t kNoiseSteps = 512;
+// A difference of two values tells less about the noise than a value of known mean.
+constexpr double kDifferenceKnows = 0.6;
 constexpr double kMostDifference = 4;
 
 }  // namespace
@@ -45,9 +49,15 @@ constexpr double kMostDifference = 4;
 Sensitivity Sensitivity::of(double sigma, std::uint32_t steps, double slack) {
   const double noise = std::max(sigma, kLeastNoise);
   Sensitivity out;
-  out.slack = slack;
-  out.clip = kEvidence * noise / std::sqrt(static_cast<double>(steps) - 0.1);
   out.noise = noise;
+  out.steps = steps;
+  out.slack = slack;
+  return out;
+}
+
+Sensitivity Sensitivity::among(std::uint32_t series) const {
+  Sensitivity out = *this;
+  out.evidence = std::sqrt(evidence * evidence + 2 * std::log(series / kSeries));
   return out;
 }
 
@@ -133,22 +143,23 @@ void Level::observe(double value, const Sensitivity& sensitivity, const StepStam
     }
     return;
   }
-  slack_ = sensitivity.slack + sensitivity.doubt * noise_ / std::sqrt(known_ + prior_steps());
-  const double clip = sensitivity.clip * noise_ / sensitivity.noise;
+  slack_ = sensitivity.slack;
+  const double unsure = doubt(sensitivity);
+  const double evidence = needed(sensitivity);
   const double unit = unit_of_evidence();
-  const auto clipped = [&](double excess) { return std::clamp(excess, -clip, clip) / unit; };
+  const auto clipped = [&](double excess) { return this->clipped(excess, sensitivity) / unit; };
   const double deviation = value - baseline_;
   if (blamed_) {
     // Half way back is the border; the same pace in both directions.
-    up_.add(clipped(level_ / 2 - deviation), 0, stamp);
-    recovered_ = confidence() >= kEvidence;
+    up_.add(clipped(level_ / 2 - deviation), 0, unsure, stamp);
+    recovered_ = confidence() >= evidence;
     ++blamed_steps_;
     return;
   }
-  up_.add(clipped(deviation - slack_), (sensitivity.least - slack_) / unit, stamp);
-  alarmed_ = confidence() >= kEvidence;
-  down_.add(clipped(-deviation - slack_), 0, stamp);
-  if (sure(down_) >= kEvidence) {
+  up_.add(clipped(deviation - slack_), (sensitivity.least - slack_) / unit, unsure, stamp);
+  alarmed_ = confidence() >= evidence;
+  down_.add(clipped(-deviation - slack_), 0, unsure, stamp);
+  if (sure(down_) >= evidence) {
     restart();
     return;
   }
@@ -156,7 +167,30 @@ void Level::observe(double value, const Sensitivity& sensitivity, const StepStam
 }
 
 bool Level::rising(double errors) const {
-  return !alarmed_ && !recovered_ && confidence() > std::max(kEvidence / 2, errors);
+  return !alarmed_ && !recovered_ && confidence() > std::max(kHalfWay, errors);
+}
+
+double Level::clipped(double deviation, const Sensitivity& sensitivity) const {
+  const auto steps = static_cast<double>(sensitivity.steps);
+  const double clip =
+      needed(sensitivity) * noise_ * std::sqrt((1 + doubt(sensitivity) * steps) / (steps - 0.1));
+  return std::clamp(deviation, -clip, clip);
+}
+
+double Level::error() const { return noise_ / std::sqrt(std::max(1.0, known_ + prior_steps())); }
+
+double Level::doubt(const Sensitivity& sensitivity) const {
+  const double off = error() * error() + sensitivity.wander * sensitivity.wander;
+  return off / (noise_ * noise_);
+}
+
+double Level::needed(const Sensitivity& sensitivity) const {
+  if (!among_equals()) {
+    return sensitivity.evidence;
+  }
+  // As sure as so many standard errors would be if the noise were known: Student's t for them.
+  const double known = kDifferenceKnows * std::max(differences_, kNoisePrior);
+  return std::sqrt(known * std::expm1(sensitivity.evidence * sensitivity.evidence / known));
 }
 
 double Level::deviation() const {
@@ -183,6 +217,7 @@ void Level::blame(double level) {
 
 void Level::restore(double baseline, double level) {
   baseline_ = baseline;
+  known_ = std::max(known_, static_cast<double>(learn_steps_));
   blame(level);
 }
 

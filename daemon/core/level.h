@@ -12,17 +12,17 @@ namespace tapas::daemon {
 
 /// How much deviation counts, from a job's noise. All in natural-log units: 0.05 is about 5 %.
 struct Sensitivity {
-  double slack = 0;  ///< deviation that healthy devices differ by; never adds up to an alarm
-  double clip = 0;   ///< beyond the slack one step counts as at most this
-  double noise = 0;  ///< of one step, as far as it is believed
-  /// So many standard errors of the baseline add to the slack: as many as the worst known of all
-  /// series that are watched may be off by.
-  double doubt = 2;
-  double least = 0;  ///< a rise that is on average less than this is not told
+  double noise = 0;         ///< of one step, as far as it is believed
+  std::uint32_t steps = 3;  ///< that even a clear deviation needs: one less in a row never alarm
+  double slack = 0;         ///< deviation that never adds up to an alarm
+  double wander = 0;        ///< healthy series move about their level by this, slowly
+  double evidence = 6.5;    ///< standard errors that make an alarm
+  double least = 0;         ///< a rise that is on average less than this is not told
 
-  /// `sigma` is the measured noise of one step; even clear deviations need `steps` steps, so
-  /// `steps` - 1 spikes in a row never alarm.
+  /// `sigma` is the measured noise of one step.
   [[nodiscard]] static Sensitivity of(double sigma, std::uint32_t steps, double slack);
+  /// Of `series` that are watched at the same time, which all have their chance of a false alarm.
+  [[nodiscard]] Sensitivity among(std::uint32_t series) const;
 };
 
 /// Noise of one step from differences between consecutive steps: needs no baseline and is not
@@ -72,10 +72,12 @@ class Level {
 
   [[nodiscard]] bool learning() const { return seen_ < learn_steps_; }
   [[nodiscard]] double baseline() const { return baseline_; }
+  /// A deviation from the baseline, as far as it counts in one step.
+  [[nodiscard]] double clipped(double deviation, const Sensitivity& sensitivity) const;
   /// Of one step: the common one, or the series' own where that is larger.
   [[nodiscard]] double noise() const { return noise_; }
-  /// What the series may lie above its baseline, the doubt about that included.
-  [[nodiscard]] double slack() const { return slack_; }
+  /// Standard error of the baseline.
+  [[nodiscard]] double error() const;
   /// Lower median of the latest values, of all that are kept (eight) or of the last `count`.
   [[nodiscard]] double recent() const { return recent(kRing); }
   [[nodiscard]] double recent(std::size_t count) const;
@@ -129,6 +131,10 @@ class Level {
   void learn_noise(double value, double noise);
   void learn();
   void refine(double deviation);
+  /// Variance of the baseline and of the way that healthy series go, over that of one step.
+  [[nodiscard]] double doubt(const Sensitivity& sensitivity) const;
+  /// Standard errors of an alarm, more while the noise is not well known.
+  [[nodiscard]] double needed(const Sensitivity& sensitivity) const;
   /// The usual value tells as much about the baseline as so many values.
   [[nodiscard]] double prior_steps() const { return noise_ * noise_ / (typical_ * typical_); }
 

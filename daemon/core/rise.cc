@@ -23,7 +23,7 @@ void Rise::push(const StepStamp& stamp) {
   starts_[size_++] = {sum_, count_, stamp};
 }
 
-void Rise::add(double value, double least, const StepStamp& stamp) {
+void Rise::add(double value, double least, double doubt, const StepStamp& stamp) {
   if (size_ == 0) {
     if (value <= 0) {
       return;
@@ -38,18 +38,19 @@ void Rise::add(double value, double least, const StepStamp& stamp) {
     reset();  // Every start so far has seen a mean of zero or less: none beats the next step.
     return;
   }
-  find_best(least);
+  find_best(least, doubt);
 }
 
-void Rise::find_best(double least) {
+void Rise::find_best(double least, double doubt) {
   double best = 0;
   best_ = 0;
   for (std::size_t start = 0; start < size_; ++start) {
     const double sum = sum_ - starts_[start].sum;
     const double count = count_ - starts_[start].count;
     // Compared as squares; one root at the end.
-    if (sum > 0 && sum * sum > best * count && sum >= least * count) {
-      best = sum * sum / count;
+    const double variance = count + doubt * count * count;
+    if (sum > 0 && sum * sum > best * variance && sum >= least * count) {
+      best = sum * sum / variance;
       best_ = start;
     }
   }

@@ -13,26 +13,30 @@ struct StepStamp {
 };
 
 /// Has the mean of a series risen above zero, whenever and by how much? Fed with one value a step,
-/// it keeps the largest evidence sum / sqrt(count) over all possible first steps: the generalised
-/// likelihood ratio of a rise of unknown size in noise of known size. A large rise shows within a
-/// few steps, a small one within many; no window or size has to be chosen.
+/// it keeps the largest evidence over all possible first steps: the sum since then in standard
+/// errors, sum / sqrt(count + doubt * count^2), where `doubt` is the variance of what the values
+/// are measured from, in units of the variance of one value. Without doubt it is the generalised
+/// likelihood ratio of a rise of unknown size in noise of known size; with it, that of two samples.
+/// A large rise shows within a few steps, a small one within many; no window or size has to be
+/// chosen.
 ///
-/// Only starts on the lower convex hull of the cumulative sum can be the best one; they are kept as
-/// in G. Romano, I. Eckley, P. Fearnhead, G. Rigaill, "Fast Online Changepoint Detection via
-/// Functional Pruning CUSUM Statistics", JMLR 24 (2023), for a known level before and rises only.
-/// Constant memory; O(1) amortised to keep, O(kStarts) to look.
+/// Only starts on the lower convex hull of the cumulative sum can be the best one, with doubt too
+/// (the evidence is quasi-convex in sum and count); they are kept as in G. Romano, I. Eckley, P.
+/// Fearnhead, G. Rigaill, "Fast Online Changepoint Detection via Functional Pruning CUSUM
+/// Statistics", JMLR 24 (2023), for a known level before and rises only. Constant memory; O(1)
+/// amortised to keep, O(kStarts) to look.
 class Rise {
  public:
   /// Starts since which the mean is below `least` do not count: what rises little for long must not
   /// hide a larger rise that comes later.
-  void add(double value, double least, const StepStamp& stamp);
+  void add(double value, double least, double doubt, const StepStamp& stamp);
   void reset() {
     size_ = 0;
     evidence_ = 0;
   }
 
-  /// Largest sum / sqrt(count), in units of the values; divided by their noise it is a number of
-  /// standard errors. 0 = nothing rises.
+  /// In units of the values; divided by their noise it is a number of standard errors. 0 = nothing
+  /// rises.
   [[nodiscard]] double evidence() const { return evidence_; }
   /// Steps since the rise began, the first included; 0 = nothing rises.
   [[nodiscard]] std::uint32_t run() const;
@@ -48,7 +52,7 @@ class Rise {
     std::uint32_t count = 0;  ///< how many they are
     StepStamp stamp;          ///< of the first value after them
   };
-  void find_best(double least);
+  void find_best(double least, double doubt);
   void push(const StepStamp& stamp);
 
   std::array<Start, kStarts> starts_{};

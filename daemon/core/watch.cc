@@ -22,9 +22,10 @@ constexpr double kMaxPairOffset = 0.14;
 // The cost model's error between stages, where ranks have no equals to be compared with.
 constexpr double kTypicalModelError = 0.15;
 constexpr double kMaxModelError = 0.40;
-// Healthy devices drift by about this against each other, and by less than the second; nobody would
-// act on it.
-constexpr double kRankSlack = 0.015;
+// Healthy devices drift by about this against each other, slowly; nobody would act on it, nor on a
+// rise of less than the last.
+constexpr double kRankSlack = 0.005;
+constexpr double kRankWander = 0.0045;
 constexpr double kLeastRankRise = 0.04;
 constexpr std::uint32_t kRankSteps = 3;
 // Nothing can be moved for a job-wide cause, so its alarm may take longer and be surer.
@@ -33,12 +34,7 @@ constexpr std::uint32_t kWallSteps = 10;
 // After the first alarm, so that the other devices of a slow node join and levels are sound.
 constexpr std::uint32_t kSettleSteps = 2;
 // Standard errors from which on a rank beside an alarmed one may be about to join it.
-constexpr double kUndecided = 2.5;
-// The others of a node (of a stage, where that is two) count as slow, too, when together they lie
-// so near to the slow ones' level, by so many standard errors above the slack.
-constexpr std::size_t kJoinSteps = 8;
-constexpr double kJoinShare = 0.6;
-constexpr double kJoinErrors = 4;
+constexpr double kUndecided = 3.5;
 constexpr std::size_t kWalls = 5;
 // What the slowest rank or replica may lie above its usual time each step without a word: batches
 // are never quite even. And so many times what independent noise of the ranks gives.
@@ -49,7 +45,7 @@ constexpr double kFurthestNoise = 0.6;
 constexpr double kRankBeyondChance = 2.0;
 constexpr double kReplicaBeyondChance = 1.5;
 // A rank is far off in a step when it is so slow, and by so much more than its noise.
-constexpr double kFarOff = 0.14;
+constexpr double kFarOff = 0.155;
 constexpr double kFarOffNoise = 3.5;
 // When more of the nodes flap than one in so many, the work is uneven.
 constexpr std::size_t kFlappingNodes = 8;
@@ -101,8 +97,9 @@ Watch::Watch(std::uint32_t ranks)
       wall_(kLearnWallSteps, std::numeric_limits<double>::max()),
       compute_(kLearnWallSteps, std::numeric_limits<double>::max()),
       flaps_(ranks),
-      joined_(ranks, 0),
-      log_ratio_(ranks, kNone) {}
+      joined_(ranks, nullptr),
+      log_ratio_(ranks, kNone),
+      latest_(ranks, kNone) {}
 
 void Watch::follow(const Roles& roles) {
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -121,6 +118,7 @@ void Watch::follow(const Roles& roles) {
     }
   }
   roles_ = roles;
+  make_teams();
   stages_.assign(roles_.by_stage().size(), Level(kLearnWallSteps, kMaxModelError));
   stage_median_.assign(stages_.size(), kNone);
   wall_ = Level(kLearnWallSteps, std::numeric_limits<double>::max());
@@ -140,6 +138,32 @@ void Watch::follow(const Roles& roles) {
   due_ = recovery_due_ = move_due_ = false;
 }
 
+void Watch::make_teams() {
+  std::fill(joined_.begin(), joined_.end(), nullptr);
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<RankId>> nodes;
+  for (std::uint32_t stage = 0; stage < roles_.by_stage().size(); ++stage) {
+    for (const RankId rank : roles_.by_stage()[stage]) {
+      nodes[{stage, roles_.of(rank).replica}].push_back(rank);
+    }
+  }
+  teams_.clear();
+  groups_.clear();
+  teams_.reserve(nodes.size());
+  for (auto& [where, ranks] : nodes) {
+    const bool equals = roles_.has_equals(where.first);
+    if (equals && ranks.size() == 1) {
+      continue;
+    }
+    const bool same =
+        !equals && !teams_.empty() && roles_.of(teams_.back().ranks().front()).stage == where.first;
+    teams_.emplace_back(std::move(ranks));
+    if (!same) {
+      groups_.emplace_back();
+    }
+    groups_.back().push_back(&teams_.back());
+  }
+}
+
 void Watch::new_session() {
   for (Level& rank : ranks_) {
     rank.restart();
@@ -149,12 +173,16 @@ void Watch::new_session() {
     stage.clear();
     stage.restart();
   }
+  for (Team& team : teams_) {
+    team.restart();
+  }
   wall_.clear();
   wall_.restart();
   compute_.restart();
   rotating_ranks_.restart();
   rotating_replicas_.restart();
   rank_noise_.restart();
+  team_noise_.restart();
   wall_noise_.restart();
   session_steps_ = 0;
   walls_.clear();
@@ -174,9 +202,9 @@ void Watch::forget(RankId rank) {
 
 Sensitivity Watch::rank_sensitivity() const {
   Sensitivity out = Sensitivity::of(rank_noise_.at_once(), kRankSteps, kRankSlack);
-  out.doubt = doubt_;
+  out.wander = kRankWander;
   out.least = kLeastRankRise;
-  return out;
+  return out.among(roles_.held());
 }
 Sensitivity Watch::wall_sensitivity() const {
   return Sensitivity::of(wall_noise_.sigma(), kWallSteps, kWallSlack);
@@ -241,6 +269,7 @@ void Watch::observe_compute(const WholeStep& step, const StepStamp& stamp) {
     const double yardstick = roles_.has_equals(stage) ? stage_median_[stage] : job_median_;
     for (const RankId rank : roles_.by_stage()[stage]) {
       const double value = log_ratio_[rank.value()] - yardstick;
+      latest_[rank.value()] = value;
       if (std::isnan(value)) {
         continue;
       }
@@ -258,6 +287,16 @@ void Watch::observe_compute(const WholeStep& step, const StepStamp& stamp) {
   }
   if (!differences.empty()) {
     rank_noise_.add(median(differences));
+  }
+  differences.clear();
+  const double noise = team_noise_.at_once();
+  for (Team& team : teams_) {
+    if (const auto moved = team.observe(latest_, ranks_, sensitivity, noise, stamp)) {
+      differences.push_back(*moved);
+    }
+  }
+  if (!differences.empty()) {
+    team_noise_.add(median(differences));
   }
   observe_rotating(stamp);
 }
@@ -291,7 +330,7 @@ void Watch::observe_flaps(RankId rank, double value, const StepStamp& stamp) {
   Flaps& flaps = flaps_[rank.value()];
   if (!level.learning() && (!level.blamed() || flaps.blamed())) {
     const double excess = value - level.baseline();
-    const double far = std::max(kFarOff, kFarOffNoise * level.noise()) + level.slack();
+    const double far = std::max(kFarOff, kFarOffNoise * level.noise()) + doubt_ * level.error();
     flaps.add(excess, excess > far, stamp);
   }
 }
@@ -375,6 +414,8 @@ void Watch::settle() {
   const bool flapping =
       std::any_of(flaps_.begin(), flaps_.end(), [](const Flaps& flaps) { return flaps.alarmed(); });
   const bool begun = any(alarmed) || flapping ||
+                     std::any_of(teams_.begin(), teams_.end(),
+                                 [](const Team& team) { return team.level().alarmed(); }) ||
                      std::any_of(stages_.begin(), stages_.end(), alarmed) ||
                      (wall_.alarmed() && !any_blamed()) || rotating_ranks_.alarmed() ||
                      rotating_replicas_.alarmed();
@@ -392,79 +433,63 @@ bool Watch::back(RankId rank) const {
   return ranks_[rank.value()].recovered() && (!flaps.blamed() || flaps.calm());
 }
 
-std::vector<std::vector<RankId>> Watch::groups() const {
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<RankId>> groups;
-  for (std::uint32_t stage = 0; stage < roles_.by_stage().size(); ++stage) {
-    for (const RankId rank : roles_.by_stage()[stage]) {
-      groups[{stage, roles_.has_equals(stage) ? roles_.of(rank).replica : 0}].push_back(rank);
-    }
-  }
-  std::vector<std::vector<RankId>> out;
-  for (auto& [where, group] : groups) {
-    out.push_back(std::move(group));
-  }
-  return out;
-}
-
 bool Watch::clear_cut() const {
   bool any = false;
-  for (const std::vector<RankId>& group : groups()) {
-    const auto alarmed = [&](RankId rank) { return ranks_[rank.value()].alarmed(); };
-    if (std::none_of(group.begin(), group.end(), alarmed)) {
-      continue;
-    }
-    any = true;
-    for (const RankId rank : group) {
-      const Level& level = ranks_[rank.value()];
-      if (!level.alarmed() && !level.blamed() && level.confidence() > kUndecided) {
-        return false;
+  for (const std::vector<Team*>& group : groups_) {
+    // Whoever may yet join an alarm of the group is waited for.
+    bool alarmed = false;
+    bool undecided = false;
+    for (const Team* team : group) {
+      alarmed = alarmed || team->level().alarmed();
+      for (const RankId rank : team->ranks()) {
+        const Level& level = ranks_[rank.value()];
+        alarmed = alarmed || level.alarmed();
+        const bool open = !level.alarmed() && !level.blamed() && !team->level().alarmed();
+        undecided = undecided || (open && (team->undecided() || level.confidence() > kUndecided));
       }
     }
+    if (alarmed && undecided) {
+      return false;
+    }
+    any = any || alarmed;
   }
   return any;
 }
 
 void Watch::join() {
-  std::fill(joined_.begin(), joined_.end(), 0);
-  for (const std::vector<RankId>& group : groups()) {
+  std::fill(joined_.begin(), joined_.end(), nullptr);
+  for (const std::vector<Team*>& group : groups_) {
     join(group);
   }
 }
 
-void Watch::join(const std::vector<RankId>& group) {
-  double level = 0;
-  std::size_t steps = kJoinSteps;
+void Watch::join(const std::vector<Team*>& group) {
+  const Sensitivity sensitivity = rank_sensitivity();
+  double sum = 0;
   std::size_t slow = 0;
-  for (const RankId rank : group) {
-    if (ranks_[rank.value()].alarmed()) {
-      level += ranks_[rank.value()].deviation();
-      steps = std::min<std::size_t>(steps, ranks_[rank.value()].run());
+  for (const Team* team : group) {
+    for (const RankId rank : team->ranks()) {
+      if (ranks_[rank.value()].alarmed()) {
+        sum += ranks_[rank.value()].deviation();
+        ++slow;
+      }
+    }
+    if (team->slow(ranks_, sensitivity)) {
+      sum += team->level().deviation();
       ++slow;
     }
   }
   if (slow == 0) {
     return;
   }
-  level /= static_cast<double>(slow);
-  double sum = 0;
-  double variance = 0;
-  std::size_t others = 0;
-  for (const RankId rank : group) {
-    const Level& other = ranks_[rank.value()];
-    if (!other.alarmed() && !other.blamed() && !other.learning()) {
-      sum += other.recent(steps) - other.baseline();
-      variance += other.noise() * other.noise() / static_cast<double>(steps);
-      ++others;
+  const double level = sum / static_cast<double>(slow);
+  for (const Team* team : group) {
+    if (!team->slow(ranks_, sensitivity) && !team->joins(level)) {
+      continue;
     }
-  }
-  const double error = kJoinErrors * std::sqrt(variance);
-  const auto count = static_cast<double>(others);
-  if (others == 0 || sum < kJoinShare * level * count || sum < kRankSlack * count + error) {
-    return;
-  }
-  for (const RankId rank : group) {
-    const Level& other = ranks_[rank.value()];
-    joined_[rank.value()] = !other.blamed() && !other.learning() ? 1 : 0;
+    for (const RankId rank : team->ranks()) {
+      joined_[rank.value()] = team->without(ranks_[rank.value()]) ? nullptr : &team->level();
+    }
   }
 }
 
@@ -500,20 +525,18 @@ Findings Watch::findings() {
   out.compute_known = compute_known_;
   out.compute_ratio = compute_.learning() ? 1.0 : std::exp(compute_.deviation());
   const Sensitivity sensitivity = rank_sensitivity();
-  const auto deviation = [](const Level& level) {
-    return Deviation{std::exp(level.deviation()),
-                     std::exp(level.baseline()),
-                     std::exp(level.baseline() + level.deviation()),
-                     level.confidence(),
-                     level.since(),
-                     level.run()};
+  const auto above = [](double baseline, const Level& level) {
+    return Deviation{
+        std::exp(level.deviation()), std::exp(baseline), std::exp(baseline + level.deviation()),
+        level.confidence(),          level.since(),      level.run()};
   };
+  const auto deviation = [&](const Level& level) { return above(level.baseline(), level); };
   join();
   const bool alone = flaps_alone();
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     Level& level = ranks_[rank];
     const Role& role = roles_.of(RankId(rank));
-    if (!level.alarmed() && joined_[rank] == 0) {
+    if (!level.alarmed() && joined_[rank] == nullptr) {
       if (flaps_[rank].alarmed() && role.held && alone) {
         out.ranks.push_back(flapping(RankId(rank)));
       } else if (flaps_[rank].alarmed()) {
@@ -521,12 +544,18 @@ Findings Watch::findings() {
       }
       continue;
     }
-    if ((level.holds(sensitivity) || joined_[rank] != 0) && role.held) {
+    if ((level.holds(sensitivity) || joined_[rank] != nullptr) && role.held) {
       RankDeviation& found = out.ranks.emplace_back();
-      static_cast<Deviation&>(found) = deviation(level);
+      static_cast<Deviation&>(found) =
+          level.alarmed() ? deviation(level) : above(level.baseline(), *joined_[rank]);
       found.rank = RankId(rank);
     } else {
       level.dismiss();
+    }
+  }
+  for (Team& team : teams_) {
+    if (team.level().alarmed() && !team.level().holds(sensitivity)) {
+      team.dismiss();
     }
   }
   for (std::uint32_t stage = 0; stage < stages_.size(); ++stage) {
@@ -565,7 +594,7 @@ Findings Watch::findings() {
 void Watch::blame(RankId rank, double slowdown) {
   const double level = std::log(slowdown);
   Flaps& flaps = flaps_[rank.value()];
-  if (joined_[rank.value()] != 0 || ranks_[rank.value()].lies_at(level, rank_sensitivity())) {
+  if (joined_[rank.value()] != nullptr || ranks_[rank.value()].lies_at(level, rank_sensitivity())) {
     ranks_[rank.value()].blame(level);
     flaps.reset();
   } else if (flaps.alarmed()) {
@@ -591,7 +620,7 @@ void Watch::accept(const std::vector<std::uint32_t>& stages) {
     wall_.blame();
   }
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (ranks_[rank].alarmed() || joined_[rank] != 0) {
+    if (ranks_[rank].alarmed() || joined_[rank] != nullptr) {
       ranks_[rank].restart();
       flaps_[rank].reset();
     }

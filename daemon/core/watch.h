@@ -6,6 +6,7 @@
 #include "daemon/core/roles.h"
 #include "daemon/core/rotating.h"
 #include "daemon/core/step_window.h"
+#include "daemon/core/team.h"
 #include "solver/model/cluster_state.h"
 
 #include <cstdint>
@@ -71,6 +72,8 @@ class Settle {
 class Watch {
  public:
   explicit Watch(std::uint32_t ranks);
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
 
   /// A new epoch: ranks whose work changed learn again, blames stay.
   void follow(const Roles& roles);
@@ -132,14 +135,12 @@ class Watch {
   void observe_rotating(const StepStamp& stamp);
   void observe_wall(double wall_s, const StepStamp& stamp);
   void settle();
-  /// Ranks of a stage that are slow together: those of a replica, or all where a stage is too small
-  /// to be compared within.
-  [[nodiscard]] std::vector<std::vector<RankId>> groups() const;
-  /// No rank beside an alarmed one is half way to an alarm.
+  void make_teams();
+  /// Nobody beside an alarmed one is half way to an alarm.
   [[nodiscard]] bool clear_cut() const;
-  /// Finds whom an alarmed rank's node has slow, too, though each of them is still in the noise.
+  /// Finds who is slow together, though each of them alone is still in the noise.
   void join();
-  void join(const std::vector<RankId>& group);
+  void join(const std::vector<Team*>& group);
   /// Few nodes flap; else the work is uneven.
   [[nodiscard]] bool flaps_alone() const;
   [[nodiscard]] RankDeviation flapping(RankId rank) const;
@@ -154,15 +155,20 @@ class Watch {
   std::vector<double> previous_;  ///< last log ratio per rank, NaN = none
   std::vector<Level> stages_;
   Level wall_;
-  Level compute_;               ///< median compute of the job, absolute
-  std::vector<Flaps> flaps_;    ///< per rank
-  std::vector<char> joined_;    ///< per rank, of the latest findings
+  Level compute_;             ///< median compute of the job, absolute
+  std::vector<Flaps> flaps_;  ///< per rank
+  std::vector<Team> teams_;
+  /// Teams that are judged together: one, or all of a stage too small to be compared within.
+  std::vector<std::vector<Team*>> groups_;
+  /// Per rank, of the latest findings: the level of its team when it is slow with that, else null.
+  std::vector<const Level*> joined_;
   Rotating rotating_ranks_;     ///< pauses
   Rotating rotating_replicas_;  ///< uneven batches: they hit all ranks of a replica
   double ranks_by_chance_ = 0;
   double replicas_by_chance_ = 0;
-  double doubt_ = 2;
+  double doubt_ = 2;  ///< standard errors by which the worst known baseline may be off
   NoiseEstimate rank_noise_;
+  NoiseEstimate team_noise_;
   NoiseEstimate wall_noise_;
   std::vector<double> walls_;  ///< last few, oldest first
   double previous_wall_ = 0;
@@ -178,6 +184,7 @@ class Watch {
 
   // Scratch of one step.
   std::vector<double> log_ratio_;  ///< per rank, NaN = not reported
+  std::vector<double> latest_;     ///< the same over its equals
   std::vector<double> stage_median_;
   double job_median_ = 0;
 };

@@ -30,6 +30,7 @@ struct Options {
   std::uint32_t seeds = 0;
   std::uint32_t most_ranks = 4096;
   std::uint64_t first_seed = 1;
+  std::vector<double> noises{kNoises.begin(), kNoises.end()};
   bool rivals = true;
   bool wrong = false;
 };
@@ -64,7 +65,7 @@ std::vector<std::vector<Tally>> run(const std::vector<Group>& groups, const Opti
 
 void curves(const Options& options) {
   std::vector<Group> groups;
-  for (const double noise : kNoises) {
+  for (const double noise : options.noises) {
     for (const double depth : {0.05, 0.1, 0.2, 0.5, 1.0, 2.0}) {
       Group& group = groups.emplace_back();
       group.name = fmt::format("{:g} % | {:g} %", 100 * noise, 100 * depth);
@@ -99,8 +100,8 @@ void faults(const Options& options) {
       const double depth = kind == Fault::kFlapping  ? 0.6
                            : kind == Fault::kThermal ? 0.2
                                                      : kDepths[seed % 3];
-      group.specs.push_back(
-          spec_of(kind, depth, kNoises[seed % kNoises.size()], seed, options.most_ranks));
+      group.specs.push_back(spec_of(kind, depth, options.noises[seed % options.noises.size()], seed,
+                                    options.most_ranks));
     }
   }
   const auto tallies = run(groups, options);
@@ -122,7 +123,7 @@ void faults(const Options& options) {
 
 void quiet(const Options& options, std::uint64_t rank_steps) {
   std::vector<Group> groups;
-  for (const double noise : kNoises) {
+  for (const double noise : options.noises) {
     for (const std::uint32_t ranks : {64U, 256U, 1024U, 4096U}) {
       if (ranks > options.most_ranks) {
         continue;
@@ -181,6 +182,7 @@ int main(int argc, char** argv) {
   app.add_option("--first-seed", options.first_seed, "the others follow [1]");
   app.add_option("--ranks", options.most_ranks, "at most so many [4096]");
   app.add_option("--rank-steps", rank_steps, "ranks times steps of each row of --quiet [2e7]");
+  app.add_option("--noise", options.noises, "noise of a rank in a step [0.009 0.023 0.05 0.115]");
   app.add_flag("!--alone", options.rivals, "without the other rules");
   app.add_flag("--wrong", options.wrong, "print what the detector said wrongly to stderr");
   CLI11_PARSE(app, argc, argv);

@@ -73,10 +73,12 @@ TEST(Level, ASixPercentPlateauIsFound) {
   std::vector<int> quiet;
   std::vector<int> noisy;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
-    quiet.push_back(Series(0.01, seed).steps_to_alarm(std::log(1.06), 200));
+    Series calm(0.01, seed);
+    EXPECT_EQ(calm.steps_to_alarm(0, 40), 41);
+    quiet.push_back(calm.steps_to_alarm(std::log(1.06), 200));
     EXPECT_LE(quiet.back(), 60) << "seed " << seed;
     Series series(0.04, seed);
-    EXPECT_EQ(series.steps_to_alarm(0, 200), 201);
+    EXPECT_EQ(series.steps_to_alarm(0, 400), 401);
     noisy.push_back(series.steps_to_alarm(std::log(1.06), 500));
     EXPECT_LE(noisy.back(), 300) << "seed " << seed;
   }
