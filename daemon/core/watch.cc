@@ -434,7 +434,8 @@ bool Watch::back(RankId rank) const {
 }
 
 bool Watch::clear_cut() const {
-  bool any = false;
+  bool any =
+      std::any_of(ranks_.begin(), ranks_.end(), [](const Level& level) { return level.alarmed(); });
   for (const std::vector<Team*>& group : groups_) {
     // Whoever may yet join an alarm of the group is waited for.
     bool alarmed = false;
