@@ -7,6 +7,8 @@
 #include <CLI/App.hpp>
 
 #include <cmath>
+#include <cstddef>
+#include <vector>
 
 namespace tapas::ctl {
 
@@ -18,7 +20,8 @@ std::string level(const json::Value& job, std::string_view key) {
   return seconds > 0 ? format_seconds(seconds) : "-";
 }
 
-std::string job_text(const json::Value& job) {
+/// `decision` is the job's last one, null when there is none.
+std::string job_text(const json::Value& job, const json::Value& decision) {
   const json::Value& shape = object_at(job, "shape");
   std::string out =
       fmt::format("{} {}  {}  epoch {}  step {}  TP {} x PP {} x DP {}\n", bold("JOB"),
@@ -39,10 +42,17 @@ std::string job_text(const json::Value& job) {
   for (const json::Value& link : array_at(job, "slow_links")) {
     out += "  link       " + printable(link.is_string() ? link.get<std::string>() : "") + "\n";
   }
+  if (!decision.is_null()) {
+    out += fmt::format("  decision   {} of {} UTC, {}: {}\n", count_at(decision, "decision"),
+                       short_time(text_at(decision, "time")),
+                       printable(text_at(decision, "reason_code")),
+                       printable(text_at(decision, "sentence")));
+  }
   return out;
 }
 
-std::string status_text(const json::Value& status, const json::Value& events) {
+std::string status_text(const json::Value& status, const json::Value& events,
+                        const std::vector<json::Value>& decisions) {
   std::string out = fmt::format("tapasd {}, term {}, auto {}",
                                 printable(text_at(status, "version")), count_at(status, "term"),
                                 flag_at(status, "auto_replan") ? "on" : "off (observe only)");
@@ -50,8 +60,8 @@ std::string status_text(const json::Value& status, const json::Value& events) {
   out += reason.empty() ? "\n" : fmt::format(": {}\n", reason);
 
   const json::Value& jobs = array_at(status, "jobs");
-  for (const json::Value& job : jobs) {
-    out += job_text(job);
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    out += job_text(jobs[j], decisions[j]);
   }
   if (jobs.empty()) {
     out += bold("JOB") + " none: list one under \"jobs\" in tapasd.json\n";
@@ -88,7 +98,16 @@ Result<Exit> show_status(const Context& context) {
   if (!events) {
     return tl::unexpected(events.error());
   }
-  print(status_text(*status, array_at(*events, "events")));
+  std::vector<json::Value> decisions;
+  for (const json::Value& job : array_at(*status, "jobs")) {
+    const auto last =
+        client.get(fmt::format("/v1/jobs/{}/decisions?limit=1", url_escape(text_at(job, "job"))),
+                   "tapas.decisions/1");
+    const json::Value none = json::Value::array();
+    const json::Value& found = last ? array_at(*last, "decisions") : none;
+    decisions.push_back(found.empty() ? json::Value() : found[0]);
+  }
+  print(status_text(*status, array_at(*events, "events"), decisions));
   return Exit::kOk;
 }
 

@@ -46,7 +46,7 @@ struct Priced {
 /// What an automatic switch is weighed against; all times are job time.
 struct Circumstances {
   Trigger trigger = Trigger::kCulprit;
-  std::string cause;  ///< start of the sentence: "node n037 computes 1.60 times as long"
+  std::string cause;  ///< "node n037 computes 1.60 times as long as its equals"
   bool auto_replan = false;
   std::string auto_reason;
   double cooldown_left_s = 0;
@@ -57,6 +57,9 @@ struct Circumstances {
   double usual_step_s = 0;       ///< of the running plan before anything of it was slow
   double observed_step_s = 0;    ///< lately
   double step_noise = 0;         ///< of one step, log units
+
+  /// The cause, and what it does to the step.
+  [[nodiscard]] std::string sentence_start() const;
 };
 
 /// Whether to act, and why. `sentence` is for people, `code` for programs.

@@ -26,6 +26,13 @@ double bytes_of(const std::vector<solver::LayerMove>& moves) {
   return bytes;
 }
 
+std::string duration(double seconds) {
+  seconds = std::max(0.0, seconds);
+  return seconds < 120    ? fmt::format("{:.0f} s", seconds)
+         : seconds < 7200 ? fmt::format("{:.0f} min", seconds / 60)
+                          : fmt::format("{:.1f} h", seconds / 3600);
+}
+
 /// Goes on with a sentence about the proposal: what came first, and how far the bound is.
 std::string how_good(const solver::Proposal& proposal) {
   std::string text;
@@ -158,12 +165,13 @@ std::string JobLoop::cause(const Ask& ask) const {
   std::vector<std::string> parts;
   for (const auto& [node, slow] : slow_) {
     if (slowdown(node) > 1.0) {
-      parts.push_back(
-          fmt::format("node {} computes {:.2f} times as long as its equals", node, slowdown(node)));
+      parts.push_back(fmt::format("node {} computes {:.2f} times as long as its equals (for {})",
+                                  node, slowdown(node), duration(job_time_s_ - slow.since_s)));
     }
   }
   for (const LinkFault& fault : links_.faults()) {
-    parts.push_back(to_text(fault, job_->cluster));
+    parts.push_back(fmt::format("{} (for {})", to_text(fault, job_->cluster),
+                                duration(job_time_s_ - fault.since.begin_s)));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
 }
@@ -232,11 +240,6 @@ std::vector<Evidence> JobLoop::proposal_evidence(const Ask& ask, const ReplanSol
     }
     if (!proposal.tried.empty()) {
       put(evidence, "first_step_s", proposal.tried.front().step_s);
-    }
-    if (proposal.improves) {
-      put(evidence, "net_gain_s",
-          (ask.rest.seconds - proposal.switch_s) * proposal.step_before_s / proposal.step_after_s -
-              ask.rest.seconds);
     }
     put(evidence, "switch_cost_s", proposal.switch_s);
     put(evidence, "layers_moved", static_cast<std::int64_t>(proposal.moves.size()));

@@ -197,6 +197,9 @@ void JobLoop::on_moved(LoopContext& context, const std::vector<RankId>& ranks) {
 
 void JobLoop::on_no_culprit(LoopContext& context, const Verdict& verdict) {
   accepted_step_s_ = watch_.recent_step_s();
+  if (trial_ && verdict.cause != Cause::kHeavyStage) {  // that one the plan has made itself
+    trial_->disturbed = true;
+  }
   DecisionRow row =
       new_decision(std::string(to_string(verdict.cause)), verdict.sentence + "; the plan stays",
                    no_culprit_evidence(context, verdict));

@@ -40,7 +40,8 @@ JobLoop::JobLoop(std::shared_ptr<const solver::Job> job, RestoredJob restored)
       watch_(job_->cluster.device_count()),
       links_(job_->cluster),
       memory_(job_->name, job_->cluster),
-      clock_off_s_(job_->cluster.device_count(), 0.0) {}
+      clock_off_s_(job_->cluster.device_count(), 0.0),
+      step_ends_(job_->cluster.device_count()) {}
 
 void JobLoop::start(LoopContext& context) {
   for (const SwitchRow& open : restored_.open_switches) {
@@ -188,6 +189,15 @@ std::optional<JobLoop::Rejection> JobLoop::implausible(const std::string& node,
   return std::nullopt;
 }
 
+bool JobLoop::longer_than_its_time(const StepSample& sample) {
+  const StepEnd before =
+      std::exchange(step_ends_[sample.rank.value()], {sample.step, sample.end_time_s});
+  const double passed_s = sample.end_time_s - before.end_s;
+  // A clock that was set back says nothing.
+  return sample.step == before.step + 1 && passed_s > 0 &&
+         sample.wall_s > passed_s * kTimerTolerance + kTimerToleranceS;
+}
+
 bool JobLoop::follows_session(LoopContext& context, const StepSample& sample) {
   if (sample.session == session_) {
     return true;
@@ -228,6 +238,13 @@ std::optional<JobLoop::Rejection> JobLoop::sample(LoopContext& context, const st
   }
   if (!follows_session(context, sample)) {
     return Rejection{"stale_session", ""};
+  }
+  if (longer_than_its_time(sample)) {
+    return Rejection{
+        "implausible",
+        fmt::format("{}: record of job {} of rank {}, step {} says {:.6g} s wall, more "
+                    "than have passed since the step before: check the units",
+                    node, job_->name, sample.rank, sample.step, sample.wall_s)};
   }
   switch (window_.add(sample)) {
     case StepWindow::Intake::kTaken:

@@ -126,6 +126,7 @@ class JobLoop {
     TrialRow row;
     std::shared_ptr<const solver::Plan> old;
     std::vector<double> walls;  ///< of its steps since conditions changed last
+    bool disturbed = false;     ///< by what the model does not price
     std::uint32_t steps = 0;    ///< all of them
   };
   /// A trial's outcome; times are of a step as things are now.
@@ -156,6 +157,8 @@ class JobLoop {
   // job_loop.cc
   [[nodiscard]] std::optional<Rejection> implausible(const std::string& node,
                                                      const StepSample& sample) const;
+  /// A step cannot be longer than the time since the rank's step before.
+  [[nodiscard]] bool longer_than_its_time(const StepSample& sample);
   [[nodiscard]] bool follows_session(LoopContext& context, const StepSample& sample);
   [[nodiscard]] std::vector<RankId> ranks_of(const std::string& node) const;
   void adopt(std::shared_ptr<const solver::Plan> plan);
@@ -260,8 +263,13 @@ class JobLoop {
   LinkWatch links_;
   DeviceMemory memory_;
   std::vector<double> clock_off_s_;  ///< per RankId
-  double job_time_s_ = 0;            ///< end of the last plain step
-  double steps_per_s_ = 0;           ///< on the steady clock, which deadlines and messages live by
+  struct StepEnd {
+    std::uint64_t step = 0;
+    double end_s = 0;
+  };
+  std::vector<StepEnd> step_ends_;  ///< per RankId, of the latest record
+  double job_time_s_ = 0;           ///< end of the last plain step
+  double steps_per_s_ = 0;          ///< on the steady clock, which deadlines and messages live by
   std::uint64_t paced_step_ = 0;
   std::chrono::nanoseconds paced_at_{0};
 

@@ -53,10 +53,9 @@ JobLoop::Rest JobLoop::rest_of(const LoopContext& context, const std::string& no
   if (age_s > prior_s) {
     return {expected_rest_s(prior_s, age_s), "as long again as it has lasted"};
   }
-  return {prior_s,
-          context.config.episode_prior_s > 0
-              ? fmt::format("episode_prior_s {}", context.config.episode_prior_s)
-              : fmt::format("what causes like {} last in the mean", to_string(slow.cause))};
+  return {prior_s, context.config.episode_prior_s > 0
+                       ? fmt::format("episode_prior_s {}", context.config.episode_prior_s)
+                       : fmt::format("as faults of a {} last in the mean", to_string(slow.cause))};
 }
 
 JobLoop::Rest JobLoop::expected_rest(const LoopContext& context) const {

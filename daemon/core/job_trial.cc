@@ -52,9 +52,9 @@ void JobLoop::on_trial_step(LoopContext& context, const JobStep& step) {
   const bool unsure = trial_->steps < kSureSteps || watch_.any_suspect() || links_.any_suspect();
   if (!now.worse) {
     end_trial(context, "kept", now);
-  } else if (!unsure) {
+  } else if (!unsure && !trial_->disturbed) {
     roll_back(context, now);
-  } else if (trial_->steps >= kMostSteps) {
+  } else if (trial_->disturbed || trial_->steps >= kMostSteps) {
     end_trial(context, "undecided", now);
   }
 }

@@ -149,10 +149,11 @@ class MicroReplan {
     proposal.switch_s = best.switch_s;
     proposal.net_gain_s = (request_.expected_episode_s - best.switch_s) * now.step_s / best.step_s -
                           request_.expected_episode_s;
+    proposal.change = what_changes(plan);
     proposal.reason = fmt::format(
         "best is to {}: the step goes from {:.3f} s to {:.3f} s (no plan is below {:.3f} s), the "
         "switch takes {:.1f} s and moves {} layers ({:.1f} GB), the gain over {:.0f} s is {:.1f} s",
-        what_changes(plan), now.step_s, best.step_s, proposal.lower_bound_s, best.switch_s,
+        proposal.change, now.step_s, best.step_s, proposal.lower_bound_s, best.switch_s,
         best.moves.size(), bytes / 1e9, request_.expected_episode_s, proposal.net_gain_s);
     proposal.reason += drained_note(best);
     proposal.moves = std::move(best.moves);

@@ -58,6 +58,7 @@ struct Proposal {
   std::uint64_t plans_evaluated = 0;
   std::vector<Tried> tried;
   std::string stopped;  ///< why the search ended, half a sentence
+  std::string change;   ///< what the plan changes: "cut 2 of 16 replicas anew"
   std::string reason;   ///< one sentence
 };
 

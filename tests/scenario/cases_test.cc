@@ -158,6 +158,38 @@ TEST(Cases, ASlowDriftIsFoundBeforeItHasCostMuch) {
   }
 }
 
+TEST(Cases, OtherUnitsAreDroppedAndCountedNeverActedOn) {
+  Sim sim(rig(), rig_options());
+  sim.odd_steps([](std::uint64_t step) {
+    OddStep odd;
+    if (step > 200) {
+      odd.in_ms.insert(RankId(5));
+    }
+    return odd;
+  });
+  run_to_step(sim, 200);
+  const auto job = name_hash("small");
+  const auto link = [&](double bytes, double transfer_s) {
+    LinkSample sample{job, 0x5e55, name_hash(node_name(sim, 1)), RankId(0), RankId(2)};
+    sample.bytes = bytes;
+    sample.transfer_s = transfer_s;
+    sim.tell(StepBatch{node_name(sim, 0), {}, {sample}});
+  };
+  // The differences of a rate that was taken for a counter.
+  link(24531 - 16721, 0.001);
+  link(24493 - 24531, 0.001);
+  link(12129 - 24493, 0.001);
+  link(1e6, -3);
+  run_to_step(sim, 400);
+  expect_quiet(sim);
+  EXPECT_TRUE(sim.view().slow_links.empty());
+  EXPECT_NEAR(static_cast<double>(sim.core().status({}).rejected.at("implausible")), 203, 4);
+  // The others are still judged.
+  sim.slow_device(RankId(12), 1.4);
+  ASSERT_TRUE(sim.run_till([&] { return !sim.events("verdict").empty(); }, 60));
+  EXPECT_EQ(sim.events("verdict").front().node, node_name(sim, 6));
+}
+
 TEST(Cases, BlameStaysWithTheNodeWhenTheJobIsStartedAnew) {
   Options options = rig_options();
   options.config.auto_replan = false;

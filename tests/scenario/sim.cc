@@ -621,6 +621,11 @@ void Sim::end_step(Epoch epoch, double begin_s, const OddStep& odd) {
         sample.wall_s = last_step_s_;
         sample.forward_s = std::min(compute[r][s].forward_s * factor, last_step_s_ / 3);
         sample.backward_s = std::min(compute[r][s].backward_s * factor, last_step_s_ * 2 / 3);
+        if (odd.in_ms.contains(rank)) {
+          for (double* time_s : {&sample.wall_s, &sample.forward_s, &sample.backward_s}) {
+            *time_s *= 1000;
+          }
+        }
         batches[position.node].samples.push_back(sample);
       }
     }

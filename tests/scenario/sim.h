@@ -54,9 +54,10 @@ struct Disk {
 /// What is odd about one step.
 struct OddStep {
   std::uint32_t flags = 0;
-  double job_factor = 1;       ///< of everybody's compute: batches packed to other lengths
-  double extra_s = 0;          ///< of the step, nobody's compute
-  std::set<RankId> lost = {};  ///< their records never arrive
+  double job_factor = 1;        ///< of everybody's compute: batches packed to other lengths
+  double extra_s = 0;           ///< of the step, nobody's compute
+  std::set<RankId> lost = {};   ///< their records never arrive
+  std::set<RankId> in_ms = {};  ///< they take milliseconds for seconds
 };
 
 class Sim {

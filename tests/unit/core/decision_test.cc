@@ -17,7 +17,7 @@ solver::Proposal good_proposal() {
   proposal.step_after_s = 8;
   proposal.switch_s = 5;
   proposal.net_gain_s = 400;
-  proposal.reason = "best is to move layers";
+  proposal.change = "move layers";
   return proposal;
 }
 
@@ -58,19 +58,19 @@ TEST(Decision, ActsWhenTheGainIsWorthTheSwitch) {
       << choice.sentence;
 }
 
-TEST(Decision, HoldsWhereTheModelExplainsLessThanHalfOfTheLoss) {
+TEST(Decision, HoldsWhereTheModelExplainsLessThanAThirdOfTheLoss) {
   Circumstances now = calm();
   now.usual_step_s = 6;
   now.observed_step_s = 10;  // the proposal says 10, too
   EXPECT_EQ(code(now, good_proposal()), "micro_replan");
-  now.observed_step_s = 13.9;
+  now.observed_step_s = 17.9;
   EXPECT_EQ(code(now, good_proposal()), "micro_replan");
-  now.observed_step_s = 14.1;
+  now.observed_step_s = 18.1;
   const Choice choice = choose(now, good_proposal());
   EXPECT_EQ(choice.code, "unexplained");
-  EXPECT_NE(choice.sentence.find("14.100 s instead of 6.000 s"), std::string::npos)
+  EXPECT_NE(choice.sentence.find("a step takes 18.100 s instead of 6.000 s"), std::string::npos)
       << choice.sentence;
-  EXPECT_NE(choice.sentence.find("4.000 s of the 8.100 s"), std::string::npos) << choice.sentence;
+  EXPECT_NE(choice.sentence.find("4.000 s of the 12.100 s"), std::string::npos) << choice.sentence;
   // An operator knows better, and what has recovered explains nothing.
   now.trigger = Trigger::kOperator;
   EXPECT_EQ(code(now, good_proposal()), "operator_replan");
