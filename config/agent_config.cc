@@ -1,5 +1,6 @@
 #include "config/agent_config.h"
 
+#include "base/endpoint.h"
 #include "base/ids.h"
 #include "base/json/json.h"
 
@@ -63,8 +64,8 @@ Result<AgentConfig> from_json(const json::Value& value, const std::string& path)
     refuse("node", "not a node's name; set it to the node's name in the cluster file");
   }
   config.daemon_endpoint = in.string("daemon_endpoint");
-  if (!config.daemon_endpoint.starts_with("tcp://")) {
-    refuse("daemon_endpoint", "must be tcp://host:port of the daemon's agent port");
+  if (const auto valid = check_endpoint(config.daemon_endpoint); !valid) {
+    refuse("daemon_endpoint", valid.error().message);
   }
   config.daemon_public_key = folder / in.string("daemon_public_key");
   config.secret_key = folder / in.string("secret_key");

@@ -1,5 +1,6 @@
 #include "config/daemon_config.h"
 
+#include "base/endpoint.h"
 #include "base/json/json.h"
 
 #include <fmt/format.h>
@@ -235,6 +236,10 @@ Result<DaemonConfig> load_daemon_config(const std::string& path) {
   Reader reader(in, config, std::filesystem::absolute(path).parent_path());
   for (const Option& option : kOptions) {
     reader.read(option);
+  }
+  if (const auto valid = check_endpoint(config.listen); !valid && in.ok()) {
+    in.absorb(
+        {valid.error().code, fmt::format("{}: {}", in.child("listen"), valid.error().message)});
   }
   if (auto ok = in.finish(); !ok) {
     return fail_in(path, ok.error());

@@ -38,6 +38,7 @@ TEST(AgentConfig, NamesWhatIsWrong) {
   const std::vector<std::array<std::string_view, 3>> cases = {
       {R"("node": "n017")", R"("node": "n 17")", "agent.json.node"},
       {R"("tcp://head:7070")", R"("ipc:///tmp/x")", "daemon_endpoint"},
+      {R"("tcp://head:7070")", R"("tcp://::1:5570")", "tcp://[::1]:5570"},
       {R"("node": "n017",)", R"("node": "n017", "rank_dri": "/tmp",)", "rank_dir"},
       {R"("node": "n017",)", R"("node": "n017", "scan_interval_s": 0,)", "scan_interval_s"},
       {R"("node": "n017",)", R"("node": "n017", "log_level": "loud",)", "log_level"},

@@ -15,6 +15,11 @@ TEST(NameHash, MatchesPublishedFnv1aVectors) {
 
 TEST(ValidName, TakesHostNamesAndRefusesWhatCouldConfuse) {
   EXPECT_TRUE(valid_name("node-001.rack_7"));
+  EXPECT_TRUE(valid_name("GPU_01"));
+  EXPECT_TRUE(valid_name("0head"));
+  EXPECT_TRUE(valid_name("gpu.rack-a.example"));
+  EXPECT_NE(name_hash("gpu.rack-a.example"), name_hash("gpu.rack-b.example"));
+  EXPECT_FALSE(valid_name("node%n"));
   EXPECT_TRUE(valid_name(std::string(253, 'a')));
   EXPECT_FALSE(valid_name(""));
   EXPECT_FALSE(valid_name("-node"));

@@ -55,6 +55,10 @@ TEST(DaemonConfig, NamesTheFileAndTheKeyThatIsWrong) {
   EXPECT_NE(message(R"("min_gain_ratio": 2)").find("min_gain_ratio"), std::string::npos);
   EXPECT_NE(message(R"("jobs": [3])").find("jobs[0]"), std::string::npos);
   EXPECT_NE(message(R"("auto_replan": "yes")").find("auto_replan"), std::string::npos);
+  EXPECT_EQ(message(R"("listen": "tcp://[::1]:5570")"), "read");
+  const std::string bare = message(R"("listen": "tcp://::1:5570")");
+  EXPECT_NE(bare.find("config.listen"), std::string::npos) << bare;
+  EXPECT_NE(bare.find("tcp://[::1]:5570"), std::string::npos) << bare;
   EXPECT_FALSE(load(dir, R"({"schema": "tapas.tapasd/2"})"));
   EXPECT_FALSE(load_daemon_config(dir / "missing.json"));
 }
