@@ -27,6 +27,9 @@ bool is_ipv6(std::string_view text) {
 }
 
 bool is_port(std::string_view text) {
+  if (text == "*") {
+    return true;
+  }
   std::uint16_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   return error == std::errc() && end == text.data() + text.size() && port > 0;
