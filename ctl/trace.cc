@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -151,15 +153,107 @@ Trace::Row read_row(const Columns& columns, Line& line,
   return row;
 }
 
+std::string_view without_mark(std::string_view text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  return text.substr(0, kMark.size()) == kMark ? text.substr(kMark.size()) : text;
+}
+
+/// Where the columns of transfers stand, in the order of kLinkColumns; kNone = not there.
+constexpr std::array<std::string_view, 5> kLinkColumns = {"step", "src", "dst", "bytes",
+                                                          "transfer_s"};
+std::array<std::size_t, 5> link_columns(const std::vector<std::string_view>& titles) {
+  std::array<std::size_t, 5> where{};
+  for (std::size_t i = 0; i < where.size(); ++i) {
+    const auto found = std::find(titles.begin(), titles.end(), kLinkColumns[i]);
+    where[i] =
+        found == titles.end() ? Columns::kNone : static_cast<std::size_t>(found - titles.begin());
+  }
+  return where;
+}
+
 }  // namespace
+
+bool has_links(std::string_view text) {
+  std::string_view rest = without_mark(text);
+  const auto where = link_columns(solver::profile::split_fields(next_line(rest)));
+  return where[1] != Columns::kNone && where[2] != Columns::kNone;
+}
+
+Result<LinkTrace> read_link_trace(std::string_view name, std::string_view text,
+                                  const ReplayProgress& progress) {
+  std::string_view rest = without_mark(text);
+  const std::vector<std::string_view> titles = solver::profile::split_fields(next_line(rest));
+  const auto where = link_columns(titles);
+  if (const auto missing = std::find(where.begin(), where.end(), Columns::kNone);
+      missing != where.end()) {
+    return fail(ErrorCode::kInvalid,
+                "{}:1: the column \"{}\" is missing; transfers need "
+                "\"step,src,dst,bytes,transfer_s\"",
+                name, kLinkColumns[static_cast<std::size_t>(missing - where.begin())]);
+  }
+  constexpr std::uint64_t kMostBytes = 1ULL << 50U;
+  LinkTrace trace;
+  std::map<std::string, std::uint32_t, std::less<>> nodes;
+  for (std::size_t number = 2; !rest.empty(); ++number) {
+    const std::string_view content = next_line(rest);
+    if (content.empty()) {
+      continue;
+    }
+    const std::vector<std::string_view> fields = solver::profile::split_fields(content);
+    if (fields.size() != titles.size()) {
+      return fail(ErrorCode::kInvalid, "{}:{}: {} fields; expected {}, as in the header", name,
+                  number, fields.size(), titles.size());
+    }
+    Line line(name, number, fields);
+    const auto node = [&](std::size_t column, std::string_view title) {
+      if (fields[column].empty()) {
+        line.complain(title, "", "the name of a node");
+      }
+      return nodes
+          .try_emplace(std::string(fields[column]), static_cast<std::uint32_t>(nodes.size()))
+          .first->second;
+    };
+    LinkTrace::Row row;
+    row.step = line.whole(where[0], "step", UINT64_MAX);
+    row.from = node(where[1], "src");
+    row.to = node(where[2], "dst");
+    const std::uint64_t bytes = line.whole(where[3], "bytes", kMostBytes);
+    const double transfer_s = line.seconds(where[4], "transfer_s");
+    if (bytes == 0) {
+      line.complain("bytes", fields[where[3]], "at least 1");
+    }
+    if (row.from == row.to) {
+      line.complain("dst", fields[where[2]], "another node than src");
+    }
+    if (!trace.rows.empty() && row.step < trace.rows.back().step) {
+      line.complain("step", fields[where[0]],
+                    fmt::format("{} or more, as rows are in the order of their steps",
+                                trace.rows.back().step));
+    }
+    if (line.error()) {
+      return tl::unexpected(*line.error());
+    }
+    row.seconds_per_byte = transfer_s / static_cast<double>(bytes);
+    trace.steps += trace.rows.empty() || row.step != trace.rows.back().step ? 1 : 0;
+    trace.rows.push_back(row);
+    if (number % kProgressRows == 0) {
+      progress(1.0 - static_cast<double>(rest.size()) / static_cast<double>(text.size()));
+    }
+  }
+  if (trace.rows.empty()) {
+    return fail(ErrorCode::kInvalid, "{}: no rows below the header; expected one per transfer",
+                name);
+  }
+  trace.nodes.resize(nodes.size());
+  for (const auto& [node, index] : nodes) {
+    trace.nodes[index] = node;
+  }
+  return trace;
+}
 
 Result<Trace> read_trace(std::string_view name, std::string_view text,
                          const ReplayProgress& progress) {
-  constexpr std::string_view kMark = "\xEF\xBB\xBF";
-  std::string_view rest = text;
-  if (rest.substr(0, kMark.size()) == kMark) {
-    rest.remove_prefix(kMark.size());
-  }
+  std::string_view rest = without_mark(text);
   const auto columns = columns_of(name, next_line(rest));
   if (!columns) {
     return tl::unexpected(columns.error());

@@ -41,4 +41,23 @@ using ReplayProgress = std::function<void(double done)>;
 [[nodiscard]] Result<Trace> read_trace(std::string_view name, std::string_view text,
                                        const ReplayProgress& progress);
 
+/// Recorded transfers between nodes.
+struct LinkTrace {
+  struct Row {
+    std::uint64_t step = 0;
+    std::uint32_t from = 0;  ///< index into nodes
+    std::uint32_t to = 0;
+    double seconds_per_byte = 0;
+  };
+  std::vector<std::string> nodes;  ///< by name
+  std::vector<Row> rows;           ///< ascending by step
+  std::uint64_t steps = 0;         ///< different ones
+};
+/// The header names the columns of transfers.
+[[nodiscard]] bool has_links(std::string_view text);
+/// Reads `step`, `src`, `dst` (names of nodes), `bytes`, `transfer_s` (without waiting); else as
+/// read_trace().
+[[nodiscard]] Result<LinkTrace> read_link_trace(std::string_view name, std::string_view text,
+                                                const ReplayProgress& progress);
+
 }  // namespace tapas::ctl

@@ -1,6 +1,7 @@
 #include "ctl/replay.h"
 
 #include "ctl/progress.h"
+#include "ctl/replay_links.h"
 #include "ctl/table.h"
 #include "ctl/verbs.h"
 
@@ -10,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <string_view>
 
 namespace tapas::ctl {
 namespace {
@@ -32,6 +34,31 @@ Result<std::string> text_of(const std::string& path) {
   return std::move(text).str();
 }
 
+Result<Exit> replay_transfers(const Context& context, const ReplayVerbOptions& options,
+                              std::string_view text) {
+  if (options.replay.averaged) {
+    return fail(ErrorCode::kInvalid, "--averaged is for a job's step times; {} has transfers",
+                options.file);
+  }
+  Progress progress;
+  const auto trace = read_link_trace(options.file, text, [&](double done) {
+    progress.report(fmt::format("reading: {:.0f} %", done * 100));
+  });
+  if (!trace) {
+    progress.clear();
+    return tl::unexpected(trace.error());
+  }
+  const auto episodes = replay_links(
+      *trace, [&](double done) { progress.report(fmt::format("judging: {:.0f} %", done * 100)); });
+  progress.clear();
+  if (context.json()) {
+    print_json(links_json(*trace, episodes));
+  } else {
+    print(links_text(*trace, episodes));
+  }
+  return Exit::kOk;
+}
+
 Result<Exit> replay_file(const Context& context, const ReplayVerbOptions& options) {
   const auto text = text_of(options.file);
   if (!text) {
@@ -43,6 +70,9 @@ Result<Exit> replay_file(const Context& context, const ReplayVerbOptions& option
       progress.report(fmt::format("{}: {:.0f} %", what, done * 100));
     };
   };
+  if (has_links(*text)) {
+    return replay_transfers(context, options, *text);
+  }
   const auto trace = read_trace(options.file, *text, show("reading"));
   if (!trace) {
     progress.clear();
@@ -74,7 +104,10 @@ void add_replay(CLI::App& app, Context& context) {
       "  step,rank,compute_s            compute of each rank, seconds a step; or fwd_compute_s\n"
       "                                 and bwd_compute_s; also microbatches, pp_stage, dp_rank,\n"
       "                                 step_span_s, phase (empty = a plain training step)\n"
+      "  step,src,dst,bytes,transfer_s  transfers between nodes (by name), without waiting: which\n"
+      "                                 NIC or way is slow\n"
       "Examples:\n  tapasctl replay rank_steps.csv\n"
+      "  tapasctl replay transfers.csv\n"
       "  tapasctl replay --averaged step_times.csv    (each row is the mean since the row before)\n"
       "  tapasctl replay rank_steps.csv -o json | jq -r '.episodes[].sentence'\n"
       "Exit 0 whether or not there was an episode; 1 when the file cannot be read.");

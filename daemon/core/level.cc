@@ -181,7 +181,10 @@ double Level::error() const { return noise_ / std::sqrt(std::max(1.0, known_ + p
 
 double Level::doubt(const Sensitivity& sensitivity) const {
   const double off = error() * error() + sensitivity.wander * sensitivity.wander;
-  return off / (noise_ * noise_);
+  // When all turn noisy at once, what counted before still counts in units of the noise of then.
+  const double own = std::max(kLeastNoise, difference_ * kSigmaPerMeanDifference);
+  const double past = among_equals() && kBurst * own < noise_ ? own : noise_;
+  return off / (past * past);
 }
 
 double Level::needed(const Sensitivity& sensitivity) const {

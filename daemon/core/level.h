@@ -72,8 +72,6 @@ class Level {
 
   [[nodiscard]] bool learning() const { return seen_ < learn_steps_; }
   [[nodiscard]] double baseline() const { return baseline_; }
-  /// A deviation from the baseline, as far as it counts in one step.
-  [[nodiscard]] double clipped(double deviation, const Sensitivity& sensitivity) const;
   /// Of one step: the common one, or the series' own where that is larger.
   [[nodiscard]] double noise() const { return noise_; }
   /// Standard error of the baseline.
@@ -131,6 +129,8 @@ class Level {
   void learn_noise(double value, double noise);
   void learn();
   void refine(double deviation);
+  /// A deviation, as far as it counts in one step.
+  [[nodiscard]] double clipped(double deviation, const Sensitivity& sensitivity) const;
   /// Variance of the baseline and of the way that healthy series go, over that of one step.
   [[nodiscard]] double doubt(const Sensitivity& sensitivity) const;
   /// Standard errors of an alarm, more while the noise is not well known.

@@ -16,6 +16,8 @@ constexpr double kClearErrors = 2;
 // Of a median of a few values, the mean's being one.
 constexpr double kMedianError = 1.25;
 constexpr std::uint32_t kFew = 8;
+// Jitter of a team is never taken to be smaller.
+constexpr double kLeastNoise = 0.01;
 
 }  // namespace
 
@@ -49,12 +51,12 @@ std::optional<double> Team::observe(const std::vector<double>& latest,
   double variance = 0;
   for (const RankId rank : counted_) {
     const Level& level = levels[rank.value()];
-    sum += level.clipped(latest[rank.value()] - level.baseline(), sensitivity);
+    sum += latest[rank.value()] - level.baseline();
     variance += level.noise() * level.noise();
   }
   const auto count = static_cast<double>(counted_.size());
   Sensitivity together = sensitivity;
-  together.noise = std::max(noise, std::sqrt(variance) / count);
+  together.noise = std::max({noise, std::sqrt(variance) / count, kLeastNoise});
   const double before = level_.recent(1);
   level_.observe(sum / count, together, stamp);
   return std::abs(sum / count - before);
