@@ -1,10 +1,10 @@
 #include "solver/replan/local_search.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <optional>
 #include <span>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -18,8 +18,9 @@ constexpr double kRounding = 1e-9;
 // A stage with a slow ring gets so few layers that its gradients come in this share of the time
 // that those of the others take.
 constexpr double kShare = 0.5;
-// Of the shifts of a unit so many are looked at in all replicas.
-constexpr std::size_t kEverywhere = 2;
+// What looks best in one replica: so many are looked at in all of them.
+constexpr std::size_t kEverywhere = 3;
+constexpr std::size_t kThinned = 3;
 
 }  // namespace
 
@@ -33,108 +34,240 @@ double LocalSearch::rest_s(std::uint32_t replica, std::uint32_t stage, std::uint
          layout_.end_s(replica, 0);
 }
 
-Worth LocalSearch::try_shift(Shift& shift, bool everywhere) {
-  const auto [row, from, to] = std::tuple(shift.row, shift.from, shift.to);
-  exchange({layout_.unit(row, from)}, {layout_.unit(row, to)});
-  if (shift.layers == Shift::Layers::kSwapped) {
-    const std::uint32_t a = std::min(from, to);
-    const std::uint32_t b = std::max(from, to);
-    for (std::uint32_t r = 0; r < (problem_.tied() ? 1 : problem_.replicas()); ++r) {
-      if (everywhere || problem_.tied() || r == row) {
-        std::vector<std::uint32_t> cuts(layout_.cuts(r).begin(), layout_.cuts(r).end());
-        const std::uint32_t longer = cuts[b + 1] - cuts[b] - (cuts[a + 1] - cuts[a]);
-        for (std::uint32_t s = a + 1; s <= b; ++s) {
-          cuts[s] += longer;
-        }
-        set_cuts(r, cuts);
-      }
-    }
-    return layout_.estimate();
-  }
-  if (!layout_.estimate().possible()) {
-    return {};
-  }
-  if (shift.layers == Shift::Layers::kRow) {
-    split_row(row);
-    return layout_.estimate();
-  }
-  if (shift.most == 0) {
-    const auto cuts = layout_.cuts(row);
-    double rest = 0;
-    for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
-      if (s != to) {
-        rest = std::max(rest, rest_s(row, s, cuts[s + 1] - cuts[s]));
-      }
-    }
-    shift.most = cuts[to + 1] - cuts[to];
-    while (shift.most > 1 && rest_s(row, to, shift.most) > rest * kShare) {
-      --shift.most;
+StageLimit LocalSearch::held(std::uint32_t replica, std::uint32_t stage) const {
+  const auto cuts = layout_.cuts(replica);
+  double rest = 0;
+  for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
+    if (s != stage) {
+      rest = std::max(rest, rest_s(replica, s, cuts[s + 1] - cuts[s]));
     }
   }
-  const StageLimit limit{to, shift.most};
-  if (everywhere) {
-    split_all(std::span(&limit, 1));
-  } else {
-    split_row(row, std::span(&limit, 1));
+  std::uint32_t most = cuts[stage + 1] - cuts[stage];
+  while (most > 1 && rest_s(replica, stage, most) > rest * kShare) {
+    --most;
   }
-  return layout_.estimate();
+  return {stage, most};
 }
 
-bool LocalSearch::was_idle(std::uint32_t unit) const {
-  return problem_.unit(unit).home == kNone && layout_.place_of(unit) != kNone;
+bool LocalSearch::has_slow_ring(std::uint32_t unit) const {
+  return problem_.unit(unit).home == kNone || nic_slowdown(problem_.unit(unit)) > kSlow;
+}
+
+bool LocalSearch::is_slow(std::uint32_t replica, std::uint32_t stage) const {
+  const Unit& unit = problem_.unit(layout_.unit(replica, stage));
+  return unit.widths[layout_.time(replica, stage).width].slowdown > kSlow;
+}
+
+std::uint32_t LocalSearch::to_stage(std::uint32_t unit, std::uint32_t stage, const Block& beside) {
+  const auto taken = [&](std::uint32_t r) {
+    return std::find(beside.begin(), beside.end(), layout_.unit(r, stage)) != beside.end();
+  };
+  std::uint32_t row = layout_.place_of(unit) / problem_.stages();
+  if (layout_.unit(row, stage) == unit) {
+    return row;
+  }
+  if (taken(row)) {
+    row = kNone;
+    for (std::uint32_t r = 0; r < problem_.replicas(); ++r) {
+      if (!taken(r) && (row == kNone || layout_.row_s(r) < layout_.row_s(row))) {
+        row = r;
+      }
+    }
+  }
+  if (row == kNone || !may_exchange({unit}, {layout_.unit(row, stage)})) {
+    return kNone;
+  }
+  exchange({unit}, {layout_.unit(row, stage)});
+  return row;
+}
+
+bool LocalSearch::gather() {
+  bool improved = false;
+  for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
+    improved = (problem_.ring_group(s) == s && gather(s)) || improved;
+  }
+  return improved;
+}
+
+bool LocalSearch::gather(std::uint32_t group) {
+  const std::uint32_t stages = problem_.stages();
+  Block slow_rings;
+  Block slow;
+  for (std::uint32_t u = 0; u < problem_.units().size(); ++u) {
+    const std::uint32_t place = layout_.place_of(u);
+    if (place != kNone && problem_.ring_group(place % stages) == group) {
+      if (has_slow_ring(u)) {
+        slow_rings.push_back(u);
+      } else if (is_slow(place / stages, place % stages)) {
+        slow.push_back(u);
+      }
+    }
+  }
+  // A stage is as slow for all replicas as for one where they share one split.
+  const bool light = !slow_rings.empty();
+  if (!light && (!problem_.tied() || slow.size() < 2)) {
+    return false;
+  }
+  const Block& first = light ? slow_rings : slow;
+  // The row of the first that got there.
+  const auto place_all = [&](const Block& units, std::uint32_t to) {
+    std::uint32_t found = kNone;
+    for (const std::uint32_t unit : units) {
+      const std::uint32_t row = to_stage(unit, to, units);
+      found = found == kNone ? row : found;
+    }
+    return found != kNone && layout_.estimate().possible() ? found : kNone;
+  };
+  std::vector<std::pair<double, std::uint32_t>> stages_by_row;
+  for (std::uint32_t to = 0; to < stages && !spent(); ++to) {
+    if (problem_.ring_group(to) != group) {
+      continue;
+    }
+    if (const std::uint32_t row = place_all(first, to); row != kNone) {
+      const StageLimit limit = held(row, to);
+      split_row(row, std::span(&limit, light ? 1 : 0));
+      if (const Worth worth = layout_.estimate(); worth.possible()) {
+        stages_by_row.emplace_back(problem_.tied() ? worth.guide_s : layout_.norm(row), to);
+      }
+    }
+    layout_.undo();
+  }
+  std::sort(stages_by_row.begin(), stages_by_row.end());
+  const auto everywhere = [&](const Block& units, std::uint32_t to) {
+    const std::uint32_t row = place_all(units, to);
+    if (row == kNone) {
+      return Worth();
+    }
+    const StageLimit limit = held(row, to);
+    split_all(std::span(&limit, light ? 1 : 0));
+    return layout_.estimate();
+  };
+  Block all = slow_rings;
+  all.insert(all.end(), slow.begin(), slow.end());
+  Worth least = now_;
+  const Block* gathered = nullptr;
+  std::uint32_t best = kNone;
+  for (const Block* units : std::array<const Block*, 2>{&first, &all}) {
+    for (std::size_t k = 0; k < std::min(kEverywhere, stages_by_row.size()) && !spent(); ++k) {
+      const std::uint32_t to = stages_by_row[k].second;
+      if (const Worth worth = everywhere(*units, to); improves(worth, least)) {
+        least = worth;
+        gathered = units;
+        best = to;
+      }
+      layout_.undo();
+    }
+    if (slow.empty() || !light) {
+      break;
+    }
+  }
+  return gathered != nullptr && keep_if_better(everywhere(*gathered, best));
 }
 
 bool LocalSearch::carry() {
-  const std::uint32_t stages = problem_.stages();
-  std::vector<std::uint32_t> units;
-  for (const std::uint32_t place : focus(16, Look::kMeasured)) {
-    units.push_back(layout_.unit(place / stages, place % stages));
-  }
-  for (std::uint32_t u = 0; u < problem_.units().size(); ++u) {
-    if (was_idle(u) && std::find(units.begin(), units.end(), u) == units.end()) {
-      units.push_back(u);
-    }
-  }
+  std::vector<bool> seen(problem_.replicas());
   bool improved = false;
-  for (const std::uint32_t unit : units) {
-    const std::uint32_t row = layout_.place_of(unit) / stages;
-    const std::uint32_t from = layout_.place_of(unit) % stages;
-    const bool slow_ring = was_idle(unit) || nic_slowdown(problem_.unit(unit)) > kSlow;
-    Worth least = now_;
-    std::optional<Shift> best;
-    std::vector<std::pair<double, Shift>> options;
-    const auto look = [&](Shift shift) {
-      const Worth worth = try_shift(shift, true);
-      if (improves(worth, least)) {
-        least = worth;
-        best = shift;
-      }
-      layout_.undo();
-    };
-    for (std::uint32_t to = 0; to < stages && !spent(); ++to) {
-      if (to == from || !may_exchange({unit}, {layout_.unit(row, to)})) {
-        continue;
-      }
-      if (slow_ring) {
-        const auto cuts = layout_.cuts(row);
-        const bool light = cuts[from + 1] - cuts[from] + 1 < cuts[to + 1] - cuts[to];
-        Shift shift{row, from, to, light ? Shift::Layers::kSwapped : Shift::Layers::kHeld};
-        if (try_shift(shift, false).possible()) {
-          options.emplace_back(layout_.row_s(row), shift);
-        }
-        layout_.undo();
-      } else if (row == layout_.slowest()) {
-        look({row, from, to, Shift::Layers::kRow});
-      }
-    }
-    std::stable_sort(options.begin(), options.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (std::size_t k = 0; k < std::min(kEverywhere, options.size()) && !spent(); ++k) {
-      look(options[k].second);
-    }
-    improved = (best && keep_if_better(try_shift(*best, true))) || improved;
+  for (std::uint32_t r = layout_.slowest(); !seen[r] && !spent(); r = layout_.slowest()) {
+    seen[r] = true;
+    improved = carry(r) || improved;
   }
   return improved;
+}
+
+bool LocalSearch::carry(std::uint32_t replica) {
+  Worth least = now_;
+  std::optional<Step> best;
+  for (std::uint32_t from = 0; from < problem_.stages(); ++from) {
+    const Block hand{layout_.unit(replica, from)};
+    for (std::uint32_t to = 0; to < problem_.stages() && !spent(); ++to) {
+      Step step{hand, {layout_.unit(replica, to)}};
+      if (to == from || !is_slow(replica, from) || !may_exchange(hand, step.other)) {
+        continue;
+      }
+      if (const Worth worth = try_step(step); improves(worth, least)) {
+        least = worth;
+        best = step;
+      }
+      layout_.undo();
+    }
+  }
+  if (!best) {
+    return false;
+  }
+  apply(*best);
+  return keep_if_better(layout_.estimate());
+}
+
+bool LocalSearch::thin(std::uint32_t replica) {
+  Worth least = now_;
+  std::vector<std::uint32_t> best;
+  std::vector<StageLimit> limits;
+  for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
+    if (!is_slow(replica, s)) {
+      continue;
+    }
+    const std::uint32_t now = layout_.cuts(replica)[s + 1] - layout_.cuts(replica)[s];
+    limits.push_back({s, now});
+    std::uint32_t found = now;
+    for (std::uint32_t n = now; n >= 1 && !spent(); --n) {
+      limits.back().layers = n;
+      split_row(replica, limits);
+      if (layout_.changed()) {
+        if (const Worth worth = layout_.estimate(); improves(worth, least)) {
+          least = worth;
+          found = n;
+          best.assign(layout_.cuts(replica).begin(), layout_.cuts(replica).end());
+        }
+        layout_.undo();
+      }
+    }
+    limits.back().layers = found;
+  }
+  if (best.empty()) {
+    return false;
+  }
+  set_cuts(replica, best);
+  return keep_if_better(layout_.estimate());
+}
+
+bool LocalSearch::thin_columns() {
+  const std::uint32_t row = layout_.slowest();
+  struct Option {
+    double norm = 0;
+    StageLimit limit;
+  };
+  std::vector<Option> options;
+  for (std::uint32_t s = 0; s < problem_.stages() && !spent(); ++s) {
+    const StageLimit limit{s, layout_.cuts(row)[s + 1] - layout_.cuts(row)[s] - 1};
+    if (limit.layers > 0) {
+      split_row(row, std::span(&limit, 1));
+      if (layout_.changed() && layout_.estimate().possible()) {
+        options.push_back({layout_.norm(row), limit});
+      }
+      layout_.undo();
+    }
+  }
+  std::stable_sort(options.begin(), options.end(),
+                   [](const Option& a, const Option& b) { return a.norm < b.norm; });
+  options.resize(std::min(options.size(), kThinned));
+  Worth least = now_;
+  const Option* best = nullptr;
+  for (const Option& option : options) {
+    if (spent()) {
+      break;
+    }
+    split_all(std::span(&option.limit, 1));
+    if (const Worth worth = layout_.estimate(); improves(worth, least)) {
+      least = worth;
+      best = &option;
+    }
+    layout_.undo();
+  }
+  if (best == nullptr) {
+    return false;
+  }
+  split_all(std::span(&best->limit, 1));
+  return keep_if_better(layout_.estimate());
 }
 
 /// Takes layers off the stages whose gradients come last, in all replicas, as the gradients of all

@@ -15,8 +15,10 @@ namespace {
 // Timed replicas that pairs may take, or 3 for each where that is more.
 constexpr std::uint64_t kPairs = 100;
 constexpr std::uint64_t kBranches = 20000;
+// A clock of processor time takes as long to read as a row to time: it is asked after so many.
+constexpr std::uint32_t kUnasked = 8;
 // Spares that leave more than this share of the time may not be needed.
-constexpr double kDispensable = 0.9;
+constexpr double kDispensable = 0.75;
 
 }  // namespace
 
@@ -34,13 +36,19 @@ LocalSearch::LocalSearch(Layout& layout, const ReplanLimits& limits, const Mecha
   best_ = snapshot(now_);
 }
 
-bool LocalSearch::spent() const {
+bool LocalSearch::spent() {
   return layout_.evaluations() >= limits_.evaluations || limits_.stop.stop_requested() ||
          out_of_time();
 }
 
-bool LocalSearch::out_of_time() const {
-  return limits_.time_left_s && limits_.time_left_s() <= kept_s_;
+bool LocalSearch::out_of_time() {
+  if (!late_ && limits_.time_left_s &&
+      (++not_asked_ == kUnasked || layout_.evaluations() >= ask_at_)) {
+    late_ = limits_.time_left_s() <= kept_s_;
+    not_asked_ = 0;
+    ask_at_ = layout_.evaluations() + kUnasked;
+  }
+  return late_;
 }
 
 std::string LocalSearch::why_spent() const {
@@ -237,8 +245,6 @@ void LocalSearch::spares() {
       layout_.undo();
     }
   }
-  std::stable_sort(needs.begin(), needs.end(),
-                   [&](const Need& a, const Need& b) { return improves(a.worth, b.worth); });
   needs.resize(std::min(needs.size(), kPlaces));
   // Several may be needed before anything gets better: all ways to give them away are tried.
   Worth least = now_;
@@ -310,6 +316,7 @@ void LocalSearch::rows() {
     }
     split_row(r);
     keep_if_better(layout_.estimate());
+    thin(r);
     if (problem_.tied()) {
       // Counts suit the cuts they were moved for: other cuts need them even.
       for (std::uint32_t k = 0; k < problem_.replicas(); ++k) {
@@ -328,10 +335,11 @@ void LocalSearch::rows() {
   }
   keep_if_better(layout_.estimate());
   lighten(layout_.slowest());
-  if (carry()) {
+  const bool gathered = gather();
+  if (carry() || gathered) {
     lighten(layout_.slowest());
   }
-  while (move_layers(layout_.slowest())) {
+  while (thin_columns() || move_layers(layout_.slowest())) {
   }
 }
 
@@ -395,24 +403,57 @@ void LocalSearch::nodes() {
   }
 }
 
+void LocalSearch::return_home() {
+  for (std::uint32_t place = 0; place < problem_.stages() * problem_.replicas(); ++place) {
+    const Block here{layout_.unit(place / problem_.stages(), place % problem_.stages())};
+    const Block home{problem_.home_unit(place)};
+    if (here == home || !may_exchange(here, home)) {
+      continue;
+    }
+    if (out_of_time()) {
+      return;
+    }
+    exchange(here, home);
+    keep_if_no_worse(layout_.exact());
+  }
+}
+
+bool LocalSearch::keep_if_no_worse(const Worth& exact) {
+  if (!exact.possible() || better(now_, exact)) {
+    layout_.undo();
+    return false;
+  }
+  now_ = exact;
+  layout_.mark();
+  return true;
+}
+
+void LocalSearch::cut_as_home(std::uint32_t replica) {
+  std::vector<std::uint32_t> home = problem_.current().splits_of(replica);
+  home.push_back(problem_.layers());
+  const auto is_home = [&] {
+    return std::equal(home.begin(), home.end(), layout_.cuts(replica).begin());
+  };
+  if (is_home() || out_of_time()) {
+    return;
+  }
+  set_cuts(replica, home);
+  keep_if_no_worse(layout_.exact());
+  for (std::uint32_t k = 1; k < problem_.stages() && !is_home() && !out_of_time(); ++k) {
+    std::vector<std::uint32_t> cuts(layout_.cuts(replica).begin(), layout_.cuts(replica).end());
+    if (cuts[k] != home[k] && cuts[k - 1] < home[k] && home[k] < cuts[k + 1]) {
+      cuts[k] = home[k];
+      set_cuts(replica, cuts);
+      keep_if_no_worse(layout_.exact());
+    }
+  }
+}
+
 void LocalSearch::trim() {
   restore(best_);
+  return_home();
   for (std::uint32_t r = 0; r < (problem_.tied() ? 1 : problem_.replicas()); ++r) {
-    std::vector<std::uint32_t> home = problem_.current().splits_of(r);
-    home.push_back(problem_.layers());
-    if (!std::equal(home.begin(), home.end(), layout_.cuts(r).begin())) {
-      if (out_of_time()) {
-        break;
-      }
-      set_cuts(r, home);
-      const Worth worth = layout_.exact();
-      if (worth.possible() && !better(now_, worth)) {
-        now_ = worth;
-        layout_.mark();
-      } else {
-        layout_.undo();
-      }
-    }
+    cut_as_home(r);
   }
   if (!better(best_.worth, now_)) {
     best_ = snapshot(now_);

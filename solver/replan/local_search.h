@@ -50,9 +50,13 @@ class LocalSearch {
   void trim();
 
   /// Ends when no more than this is left of the time; trim() too.
-  void keep_back(double seconds) { kept_s_ = seconds; }
-  [[nodiscard]] bool spent() const;
-  [[nodiscard]] bool out_of_time() const;
+  void keep_back(double seconds) {
+    kept_s_ = seconds;
+    late_ = false;
+    ask_at_ = 0;
+  }
+  [[nodiscard]] bool spent();
+  [[nodiscard]] bool out_of_time();
   /// Which of the limits ended it, half a sentence.
   [[nodiscard]] std::string why_spent() const;
   [[nodiscard]] const Worth& best() const { return best_.worth; }
@@ -73,6 +77,12 @@ class LocalSearch {
   void restore(const Snapshot& to);
   /// Keeps the present state when it guides better than `now_`, else takes it back.
   bool keep_if_better(const Worth& estimate);
+  /// Keeps a state that is worth as much as `now_` or more.
+  bool keep_if_no_worse(const Worth& exact);
+  /// Units go back to their places, and cuts to where they were, where that costs nothing: fewer
+  /// bytes move.
+  void return_home();
+  void cut_as_home(std::uint32_t replica);
   void record();
   [[nodiscard]] bool improves(const Worth& a, const Worth& b) const;
 
@@ -121,34 +131,36 @@ class LocalSearch {
   /// The one layer of a replica that gains most in another of its stages.
   bool move_layers(std::uint32_t replica);
   bool split_exactly(std::uint64_t branches);
+  /// Takes layers off the stages whose gradients come last, in all replicas.
   bool lighten(std::uint32_t replica);
-  /// Two units of a row change places, and layers follow.
-  struct Shift {
-    enum class Layers : std::uint8_t {
-      kRow,      ///< the row is cut anew
-      kSwapped,  ///< in all rows the two stages swap their numbers of layers
-      kHeld,     ///< all rows are cut anew, with the new stage held down
-    };
-    std::uint32_t row = 0;
-    std::uint32_t from = 0;
-    std::uint32_t to = 0;
-    Layers layers = Layers::kRow;
-    std::uint32_t most = 0;  ///< layers of the held stage; 0 = not known yet
-  };
-  /// In all replicas, or only in the row where that shows well enough what it is worth.
-  Worth try_shift(Shift& shift, bool everywhere);
   /// How much longer than its pipeline a row takes for the gradients and the update of a stage with
   /// so many layers.
   [[nodiscard]] double rest_s(std::uint32_t replica, std::uint32_t stage,
                               std::uint32_t layers) const;
-  /// In use now, but not in the current plan.
-  [[nodiscard]] bool was_idle(std::uint32_t unit) const;
-  /// Slow units of the slowest row, bad NICs and spares to other stages of their rows.
+  /// So few layers that a slow ring is not waited for.
+  [[nodiscard]] StageLimit held(std::uint32_t replica, std::uint32_t stage) const;
+  [[nodiscard]] bool is_slow(std::uint32_t replica, std::uint32_t stage) const;
+  [[nodiscard]] bool has_slow_ring(std::uint32_t unit) const;
+  /// Exchanges the unit with that at the stage of its row or, where one of `beside` stands, of the
+  /// fastest row where none does. The row; kNone where a pin or another width is in the way.
+  std::uint32_t to_stage(std::uint32_t unit, std::uint32_t stage, const Block& beside);
+  /// Units with slow rings to one stage, each in a row of its own, as one light column costs less
+  /// than several; the slow ones as well where that is better.
+  bool gather();
+  bool gather(std::uint32_t group);
+  /// Slow units to other stages of the row that the step waits for.
   bool carry();
+  bool carry(std::uint32_t replica);
+  /// Fewer layers for the slow stages of a row than its split gives them by its bound.
+  bool thin(std::uint32_t replica);
+  /// A layer less for one stage of all rows.
+  bool thin_columns();
   bool descend(const Effort& effort);
   /// Moves the unit of a stage to another stage of its row and those between up. False: a pin or
   /// another width is in the way, the layout may be changed.
   bool rotate(std::uint32_t replica, std::uint32_t from, std::uint32_t to);
+  /// Two stages change places in all rows, layers and all.
+  bool swap_columns(std::uint32_t a, std::uint32_t b);
   bool kick(std::uint32_t exchanges);
   void kicks(std::uint64_t until);
   /// A random small change; false: none was possible.
@@ -164,6 +176,9 @@ class LocalSearch {
   const Mechanisms mechanisms_;
   bool by_potential_;
   double kept_s_ = 0;
+  bool late_ = false;
+  std::uint64_t ask_at_ = 0;  ///< evaluations at which the clock is due
+  std::uint32_t not_asked_ = 0;
   RowSplit split_;
   ExactSplit exact_;
   std::mt19937_64 random_;

@@ -401,8 +401,9 @@ bool LocalSearch::descend(const Effort& effort) {
         }
       }
     }
+    const std::uint32_t row = layout_.slowest();
     changed = changed ||
-              (effort.layers && (lighten(layout_.slowest()) || move_layers(layout_.slowest())));
+              (effort.layers && (thin(row) || lighten(row) || thin_columns() || move_layers(row)));
     improved = improved || changed;
   }
   return improved;

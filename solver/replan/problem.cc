@@ -69,6 +69,7 @@ Problem::Problem(PlanEvaluator& evaluator, const Plan& current, const ClusterSta
     }
   }
   add_units(pinned);
+  group_rings();
 }
 
 std::uint32_t Problem::shard_of(std::uint32_t node_type, std::uint16_t width) {
@@ -227,6 +228,27 @@ void Problem::add_units(const std::vector<bool>& pinned) {
         }
       }
     }
+  }
+}
+
+void Problem::group_rings() {
+  const auto node = [&](std::uint32_t replica, std::uint32_t stage) {
+    return units_[home_unit_[replica * stages_ + stage]].node;
+  };
+  const auto way = [&](std::uint32_t a, std::uint32_t b) {
+    return a == b ? 1.0 : tier(a, b).oversubscription;
+  };
+  for (std::uint32_t s = 0; s < stages_; ++s) {
+    double longest = 1;
+    for (std::uint32_t r = 1; r < replicas_; ++r) {
+      longest = std::max(longest, way(node(r - 1, s), node(r, s)));
+    }
+    const auto same = [&](std::uint32_t t) { return way(node(0, t), node(0, s)) <= longest; };
+    std::uint32_t first = 0;
+    while (first < s && (ring_group_[first] != first || !same(first))) {
+      ++first;
+    }
+    ring_group_.push_back(first);
   }
 }
 

@@ -80,6 +80,9 @@ class Problem {
   /// gradients together.
   [[nodiscard]] bool interchangeable(std::uint32_t a, std::uint32_t b) const;
 
+  /// The first of the stages that may exchange nodes without a longer way for their rings.
+  [[nodiscard]] std::uint32_t ring_group(std::uint32_t stage) const { return ring_group_[stage]; }
+
   /// How many times as long collectives of its group take.
   [[nodiscard]] double inside(std::uint32_t unit) const {
     return state_.node_links.empty() ? 1 : state_.node_links[units_[unit].node].inside;
@@ -154,6 +157,7 @@ class Problem {
                                     std::uint32_t microbatches, LayerRange range,
                                     const StepTail& tail, double end_s);
   void add_units(const std::vector<bool>& pinned);
+  void group_rings();
   [[nodiscard]] bool keeps_flags(const Unit& unit) const {
     return unit.pinned || !job_.capabilities.recompute;
   }
@@ -183,6 +187,7 @@ class Problem {
   std::vector<std::uint32_t> tor_;  ///< [node]: equal names, equal numbers
   std::vector<std::uint32_t> pod_;
   std::vector<NodeRates> rates_;
+  std::vector<std::uint32_t> ring_group_;  ///< [stage]
   std::vector<double> layer_bytes_;
   double own_share_ = 0;
   double optimizer_bytes_ = 0;  ///< per parameter, of one replica

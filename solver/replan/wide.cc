@@ -1,7 +1,9 @@
 #include "solver/replan/local_search.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 namespace tapas::solver {
 namespace {
@@ -14,11 +16,35 @@ constexpr std::uint32_t kFruitless = 60;  // and until they start from the best 
 // Splits of kicks this close to where they came from are worth a closer look.
 constexpr double kPromising = 0.03;
 constexpr std::uint64_t kBranchesOfKick = 1000;
+constexpr std::uint32_t kColumns = 8;
 constexpr double kHot = 0.03;  // temperatures, as a share of the worth
 constexpr double kCold = 0.0003;
 constexpr std::uint64_t kStretch = 300;  // evaluations of the first turn of each
 
 }  // namespace
+
+bool LocalSearch::swap_columns(std::uint32_t a, std::uint32_t b) {
+  if (a == b) {
+    return false;
+  }
+  for (std::uint32_t r = 0; r < problem_.replicas(); ++r) {
+    const Block x{layout_.unit(r, a)};
+    const Block y{layout_.unit(r, b)};
+    if (!may_exchange(x, y) || !may_exchange(y, x)) {
+      return false;
+    }
+    exchange(x, y);
+    if (r == 0 || !problem_.tied()) {
+      std::vector<std::uint32_t> cuts(layout_.cuts(r).begin(), layout_.cuts(r).end());
+      const std::uint32_t longer = cuts[b + 1] - cuts[b] - (cuts[a + 1] - cuts[a]);
+      for (std::uint32_t s = a + 1; s <= b; ++s) {
+        cuts[s] += longer;
+      }
+      set_cuts(r, cuts);
+    }
+  }
+  return true;
+}
 
 bool LocalSearch::kick(std::uint32_t exchanges) {
   const std::uint32_t stages = problem_.stages();
@@ -37,6 +63,15 @@ bool LocalSearch::kick(std::uint32_t exchanges) {
         any = true;
         static_cast<void>(layout_.estimate());
       }
+      continue;
+    }
+    if (stages > 1 && draw(kColumns) == 0) {
+      const std::uint32_t other = draw(stages);
+      if (!swap_columns(std::min(place % stages, other), std::max(place % stages, other))) {
+        return false;
+      }
+      any = true;
+      static_cast<void>(layout_.estimate());
       continue;
     }
     const std::vector<Block> blocks = blocks_of(place);
@@ -170,6 +205,8 @@ void LocalSearch::wide() {
     by_potential_ = mechanisms_.potential;
     layout_.allow_transfer(1);
     restore(best_);
+    return_home();
+    record();
     nodes();
     if (layout_.evaluations() == before) {
       return;  // there is nothing that may change
