@@ -65,9 +65,9 @@ struct Proposal {
 /// Re-optimises only what the measured slowdowns touch, within the job's capabilities, pins and
 /// drains: the slow stage and its best partner first, then whole replicas, then which node sits
 /// where (docs/micro-replan.md). Minimises the time per useful step over the expected episode,
-/// switch included; among equals the fewest bytes moved. Never worse than doing nothing; the plan
-/// passes check_plan() and switch_violations(). Moving back after a recovery is the same call with
-/// healthy devices.
+/// switch included; among equals the fewest bytes moved. An idle node that is drained gets no work.
+/// Never worse than doing nothing; the plan passes check_plan() and switch_violations(). Moving
+/// back after a recovery is the same call with healthy devices.
 [[nodiscard]] Result<Proposal> micro_replan(const Job& job, const ReplanRequest& request,
                                             const ReplanLimits& limits = {});
 

@@ -25,6 +25,13 @@ class Enumeration {
   }
 
  private:
+  [[nodiscard]] bool in_use(NodeId node) const {
+    const auto& rows = request_.current.placement;
+    return std::any_of(rows.begin(), rows.end(), [&](const auto& row) {
+      return std::any_of(row.begin(), row.end(),
+                         [&](const Position& position) { return position.node == node; });
+    });
+  }
   [[nodiscard]] bool pinned(NodeId node) const {
     return node.value() < request_.pinned.size() && request_.pinned[node.value()];
   }
@@ -37,8 +44,9 @@ class Enumeration {
     }
     const Position home = request_.current.placement[at / stages][at % stages];
     for (std::uint32_t n = 0; n < job_.cluster.nodes.size(); ++n) {
-      if (taken_[n] || (NodeId(n) != home.node &&
-                        (!job_.capabilities.placement || pinned(home.node) || pinned(NodeId(n))))) {
+      if (taken_[n] || (request_.state.is_drained(NodeId(n)) && !in_use(NodeId(n))) ||
+          (NodeId(n) != home.node &&
+           (!job_.capabilities.placement || pinned(home.node) || pinned(NodeId(n))))) {
         continue;
       }
       taken_[n] = true;

@@ -214,6 +214,7 @@ class Search {
     }
     return job_.capabilities.placement && !parts_.units()[u].pinned && !parts_.units()[at].pinned &&
            parts_.units()[u].home != here &&
+           !(parts_.units()[u].drained && parts_.units()[u].home == Parts::kNone) &&
            job_.cluster.device_type_of(parts_.units()[u].node).collective_library ==
                job_.cluster.device_type_of(parts_.units()[at].node).collective_library;
   }

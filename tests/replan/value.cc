@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <set>
@@ -95,6 +96,12 @@ std::vector<std::string> breaches(const Job& job, const ReplanRequest& request, 
                                 current.stages(), plan.replicas(), plan.stages()));
     return found;
   }
+  const auto in_use = [&](NodeId node) {
+    return std::any_of(current.placement.begin(), current.placement.end(), [&](const auto& row) {
+      return std::any_of(row.begin(), row.end(),
+                         [&](const Position& position) { return position.node == node; });
+    });
+  };
   const std::uint32_t layers = job.graph.layer_count();
   const Capabilities& can = job.capabilities;
   for (std::uint32_t r = 0; r < plan.replicas(); ++r) {
@@ -109,6 +116,9 @@ std::vector<std::string> breaches(const Job& job, const ReplanRequest& request, 
       if ((pinned(before.node) || pinned(after.node)) &&
           (before != after || had.first != has.first || had.last != has.last)) {
         found.push_back(fmt::format("stage {} of replica {} is pinned, yet it changed", s, r));
+      }
+      if (request.state.is_drained(after.node) && !in_use(after.node)) {
+        found.push_back(fmt::format("stage {} of replica {} went to a drained node", s, r));
       }
       if (!can.placement && before != after) {
         found.push_back(fmt::format("stage {} of replica {} moved to other devices", s, r));
