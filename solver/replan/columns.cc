@@ -84,7 +84,7 @@ std::uint32_t LocalSearch::to_stage(std::uint32_t unit, std::uint32_t stage, con
 bool LocalSearch::gather() {
   bool improved = false;
   for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
-    improved = (problem_.ring_group(s) == s && gather(s)) || improved;
+    improved = (mechanisms_.gather && problem_.ring_group(s) == s && gather(s)) || improved;
   }
   return improved;
 }
@@ -167,7 +167,8 @@ bool LocalSearch::gather(std::uint32_t group) {
 bool LocalSearch::carry() {
   std::vector<bool> seen(problem_.replicas());
   bool improved = false;
-  for (std::uint32_t r = layout_.slowest(); !seen[r] && !spent(); r = layout_.slowest()) {
+  for (std::uint32_t r = layout_.slowest(); mechanisms_.carry && !seen[r] && !spent();
+       r = layout_.slowest()) {
     seen[r] = true;
     improved = carry(r) || improved;
   }
@@ -203,7 +204,7 @@ bool LocalSearch::thin(std::uint32_t replica) {
   std::vector<std::uint32_t> best;
   std::vector<StageLimit> limits;
   for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
-    if (!is_slow(replica, s)) {
+    if (!mechanisms_.thin || !is_slow(replica, s)) {
       continue;
     }
     const std::uint32_t now = layout_.cuts(replica)[s + 1] - layout_.cuts(replica)[s];
@@ -237,7 +238,7 @@ bool LocalSearch::thin_columns() {
     StageLimit limit;
   };
   std::vector<Option> options;
-  for (std::uint32_t s = 0; s < problem_.stages() && !spent(); ++s) {
+  for (std::uint32_t s = 0; s < problem_.stages() && mechanisms_.thin && !spent(); ++s) {
     const StageLimit limit{s, layout_.cuts(row)[s + 1] - layout_.cuts(row)[s] - 1};
     if (limit.layers > 0) {
       split_row(row, std::span(&limit, 1));
@@ -273,7 +274,7 @@ bool LocalSearch::thin_columns() {
 /// Takes layers off the stages whose gradients come last, in all replicas, as the gradients of all
 /// go over one ring: as many as is best, as the first few may only make the pipelines longer.
 bool LocalSearch::lighten(std::uint32_t replica) {
-  if (problem_.replicas() == 1) {
+  if (!mechanisms_.lighten || problem_.replicas() == 1) {
     return false;
   }
   const std::uint32_t stages = problem_.stages();

@@ -22,6 +22,10 @@ struct Mechanisms {
   bool potential = true;       ///< guided by the smooth worth, not by the raw one
   bool split_touched = true;   ///< layers follow the nodes within an exchange
   bool exact_split = true;     ///< the slowest row is cut by branch and bound
+  bool gather = true;          ///< slow rings share a stage
+  bool carry = true;           ///< slow nodes of the slowest row go to its other stages
+  bool thin = true;            ///< fewer layers than the split gives, for slow stages and for any
+  bool lighten = true;         ///< stages whose gradients come last are held down
   bool kicks = true;
   bool annealing = true;  ///< in turns with the kicks
 };

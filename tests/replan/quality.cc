@@ -256,6 +256,10 @@ std::vector<Method> methods() {
   add("raw worth, no guide", {.potential = false});
   add("no split within an exchange", {.split_touched = false});
   add("no exact split", {.exact_split = false});
+  add("slow rings not gathered", {.gather = false});
+  add("slow nodes not carried along rows", {.carry = false});
+  add("no stage thinned", {.thin = false});
+  add("no stage lightened", {.lighten = false});
   add("no kicks", {.kicks = false});
   add("no annealing", {.annealing = false});
   add("neither kicks nor annealing", {.kicks = false, .annealing = false});
