@@ -416,6 +416,7 @@ void LocalSearch::return_home() {
     exchange(here, home);
     keep_if_no_worse(layout_.exact());
   }
+  record();
 }
 
 bool LocalSearch::keep_if_no_worse(const Worth& exact) {

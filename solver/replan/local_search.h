@@ -165,6 +165,8 @@ class LocalSearch {
   bool rotate(std::uint32_t replica, std::uint32_t from, std::uint32_t to);
   /// Two stages change places in all rows, layers and all.
   bool swap_columns(std::uint32_t a, std::uint32_t b);
+  /// Every two stages, as long as that helps.
+  void columns();
   bool kick(std::uint32_t exchanges);
   void kicks(std::uint64_t until);
   /// A random small change; false: none was possible.

@@ -46,6 +46,18 @@ bool LocalSearch::swap_columns(std::uint32_t a, std::uint32_t b) {
   return true;
 }
 
+void LocalSearch::columns() {
+  for (std::uint32_t b = 1; b < problem_.stages(); ++b) {
+    for (std::uint32_t a = 0; a < b && !spent(); ++a) {
+      if (swap_columns(a, b)) {
+        keep_if_better(layout_.estimate());
+      } else {
+        layout_.undo();
+      }
+    }
+  }
+}
+
 bool LocalSearch::kick(std::uint32_t exchanges) {
   const std::uint32_t stages = problem_.stages();
   const std::vector<std::uint32_t> places = focus(16, Look::kAll);
@@ -206,7 +218,7 @@ void LocalSearch::wide() {
     layout_.allow_transfer(1);
     restore(best_);
     return_home();
-    record();
+    columns();
     nodes();
     if (layout_.evaluations() == before) {
       return;  // there is nothing that may change
