@@ -15,18 +15,6 @@ bool same(const daemon::LinkFault& a, const daemon::LinkFault& b) {
   return std::tie(a.part, a.from, a.to) == std::tie(b.part, b.from, b.to);
 }
 
-std::string_view part_text(daemon::LinkFault::Part part) {
-  switch (part) {
-    case daemon::LinkFault::Part::kSend:
-      return "send";
-    case daemon::LinkFault::Part::kReceive:
-      return "receive";
-    case daemon::LinkFault::Part::kPath:
-      break;
-  }
-  return "path";
-}
-
 }  // namespace
 
 std::vector<LinkEpisode> replay_links(const LinkTrace& trace, const ReplayProgress& progress) {
@@ -87,7 +75,7 @@ json::Value links_json(const LinkTrace& trace, const std::vector<LinkEpisode>& e
   for (const LinkEpisode& episode : episodes) {
     const daemon::LinkFault& fault = episode.fault;
     json::Value entry = {{"cause", daemon::to_string(daemon::Cause::kLink)},
-                         {"part", part_text(fault.part)},
+                         {"part", daemon::to_string(fault.part)},
                          {"from", trace.nodes[fault.from.value()]},
                          {"to", trace.nodes[fault.to.value()]},
                          {"since_step", fault.since.step},

@@ -2,7 +2,7 @@
 add_library(tapas_jobs STATIC jobs.cc)
 target_link_libraries(tapas_jobs PUBLIC tapas_model PRIVATE tapas_model_io)
 
-add_library(tapas_store STATIC store/database.cc store/pid_file.cc store/rows.cc store/schema.cc
+add_library(tapas_store STATIC store/database.cc store/journal.cc store/pid_file.cc store/rows.cc store/schema.cc
                                store/store.cc)
 target_link_libraries(tapas_store PUBLIC tapas_core tapas_jobs PRIVATE tapas_log tapas_model_io
                                                                        SQLite::SQLite3)

@@ -1,10 +1,9 @@
 #include "daemon/control/format.h"
 
+#include "base/wall_time.h"
 #include "solver/model/io/proposal_json.h"
 
 #include <fmt/format.h>
-
-#include <ctime>
 
 namespace tapas::daemon {
 namespace {
@@ -54,15 +53,6 @@ json::Value agent_json(const AgentView& agent) {
 
 }  // namespace
 
-std::string format_time(std::int64_t wall_ns) {
-  const std::int64_t ms = wall_ns / 1'000'000;
-  const std::time_t seconds = ms / 1000;
-  std::tm utc = {};
-  gmtime_r(&seconds, &utc);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
-                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000);
-}
-
 json::Value status_json(const StatusView& status,
                         const std::map<std::string, std::uint64_t>& received,
                         const std::map<std::string, std::uint64_t>& rejected) {
@@ -87,7 +77,7 @@ json::Value plans_json(const std::vector<StoredPlan>& plans) {
                             {"parent", plan.parent.value()},
                             {"status", plan.status},
                             {"trigger", plan.trigger},
-                            {"time", format_time(plan.wall_ns)},
+                            {"time", format_wall_time(plan.wall_ns)},
                             {"predicted_step_s", plan.predicted_step_s}});
   }
   return out;
@@ -100,7 +90,7 @@ json::Value decisions_json(const std::vector<StoredDecision>& decisions) {
                                 {"epoch", decision.epoch.value()},
                                 {"reason_code", decision.reason_code},
                                 {"sentence", decision.sentence},
-                                {"time", format_time(decision.wall_ns)},
+                                {"time", format_wall_time(decision.wall_ns)},
                                 {"evidence", parsed_object(decision.evidence)}});
   }
   return out;
@@ -112,7 +102,7 @@ json::Value events_json(const std::vector<StoredEvent>& events, std::int64_t aft
                      {"last", events.empty() ? after : events.back().id}};
   for (const StoredEvent& event : events) {
     out["events"].push_back({{"id", event.id},
-                             {"time", format_time(event.wall_ns)},
+                             {"time", format_wall_time(event.wall_ns)},
                              {"job", event.job},
                              {"kind", event.kind},
                              {"node", event.node},

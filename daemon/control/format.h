@@ -12,9 +12,6 @@
 /// The JSON bodies of docs/operator-api.md.
 namespace tapas::daemon {
 
-/// "2026-02-03T04:05:06.789Z"
-[[nodiscard]] std::string format_time(std::int64_t wall_ns);
-
 /// `received` and `rejected`: counts since the start, by kind of record and by reason.
 [[nodiscard]] json::Value status_json(const StatusView& status,
                                       const std::map<std::string, std::uint64_t>& received,

@@ -36,18 +36,21 @@ void JobLoop::on_step(LoopContext& context, const JobStep& step) {
   }
   for (const std::uint32_t stage : watch_.take_recovered_stages()) {
     accepted_step_s_ = 0;
-    context.out.event(job_->name, "recovery", "",
-                      fmt::format("stage {} computes as it used to again", stage));
+    context.out.event(
+        job_->name, "recovery", "", fmt::format("stage {} computes as it used to again", stage),
+        {{"cause", std::string(to_string(Cause::kHeavyStage))}, {"stages", std::to_string(stage)}});
   }
   if (watch_.take_rotating_recovered()) {
     accepted_step_s_ = 0;
     context.out.event(job_->name, "recovery", "",
-                      "no other rank is slow in each step any more: the work is even again");
+                      "no other rank is slow in each step any more: the work is even again",
+                      {{"cause", std::string(to_string(Cause::kData))}});
   }
   if (watch_.take_job_recovered()) {
     accepted_step_s_ = 0;
     verdict_ = "the step takes as long as it used to again";
-    context.out.event(job_->name, "recovery", "", verdict_);
+    context.out.event(job_->name, "recovery", "", verdict_,
+                      {{"cause", std::string(to_string(Cause::kJobWide))}});
   }
   if (const auto moved = watch_.take_moved(); !moved.empty()) {
     on_moved(context, moved);
@@ -100,6 +103,9 @@ std::vector<Evidence> JobLoop::verdict_evidence(const Verdict& verdict) const {
     put(evidence, "compared_with", some_ranks(verdict.equals));
   }
   put(evidence, "cause", std::string(to_string(verdict.cause)));
+  if (!verdict.stages.empty()) {
+    put(evidence, "stages", fmt::format("{}", fmt::join(verdict.stages, ", ")));
+  }
   put(evidence, "slowdown", verdict.slowdown);
   put(evidence, verdict.of_step ? "level_before_s" : "level_before", verdict.before);
   put(evidence, verdict.of_step ? "level_after_s" : "level_after", verdict.after);
@@ -108,6 +114,7 @@ std::vector<Evidence> JobLoop::verdict_evidence(const Verdict& verdict) const {
     put(evidence, "healthy_step_s", healthy_step_s_);
   }
   put(evidence, "slow_step_s", watch_.recent_step_s());
+  put(evidence, "since_step", static_cast<std::int64_t>(verdict.since.step));
   put(evidence, "detect_steps", static_cast<std::int64_t>(verdict.steps));
   put(evidence, "detect_s", job_time_s_ - verdict.since.begin_s);
   return evidence;
@@ -220,7 +227,8 @@ void JobLoop::on_recovery(LoopContext& context, const std::vector<RankId>& ranks
     slow_.erase(node);
     recovered_nodes_.insert(node);
     verdict_ = fmt::format("node {} computes as fast as its equals again", node);
-    context.out.event(job_->name, "recovery", node, verdict_, {{"node", node}});
+    context.out.event(job_->name, "recovery", node, verdict_,
+                      {{"cause", std::string(to_string(Cause::kDevice))}, {"node", node}});
   }
   verdict_evidence_.clear();
   put(verdict_evidence_, "node", *nodes.begin());

@@ -77,6 +77,7 @@ void JobLoop::on_link_faults(LoopContext& context, const std::vector<LinkFault>&
     verdict_evidence_.clear();
     put(verdict_evidence_, "node", node);
     put(verdict_evidence_, "cause", std::string(to_string(Cause::kLink)));
+    put(verdict_evidence_, "part", std::string(to_string(fault.part)));
     put(verdict_evidence_, "from", job_->cluster.nodes[fault.from.value()].name);
     put(verdict_evidence_, "to", job_->cluster.nodes[fault.to.value()].name);
     put(verdict_evidence_, "links_compared", static_cast<std::int64_t>(fault.links));
@@ -84,6 +85,7 @@ void JobLoop::on_link_faults(LoopContext& context, const std::vector<LinkFault>&
     put(verdict_evidence_, "bandwidth_before_gbps", kGbit / fault.before_s);
     put(verdict_evidence_, "bandwidth_after_gbps", kGbit / fault.after_s);
     put(verdict_evidence_, "confidence_sigma", fault.confidence);
+    put(verdict_evidence_, "since_step", static_cast<std::int64_t>(fault.since.step));
     put(verdict_evidence_, "detect_s", job_time_s_ - begin_s);
     context.out.event(job_->name, "verdict", node, verdict_, verdict_evidence_);
   }
@@ -96,7 +98,12 @@ void JobLoop::on_link_recovery(LoopContext& context, const std::vector<LinkFault
   for (const LinkFault& fault : faults) {
     const std::string& node = job_->cluster.nodes[fault.owner().value()].name;
     verdict_ = fmt::format("no longer: {}", to_text(fault, job_->cluster));
-    context.out.event(job_->name, "recovery", node, verdict_, {{"node", node}});
+    context.out.event(job_->name, "recovery", node, verdict_,
+                      {{"cause", std::string(to_string(Cause::kLink))},
+                       {"node", node},
+                       {"part", std::string(to_string(fault.part))},
+                       {"from", job_->cluster.nodes[fault.from.value()].name},
+                       {"to", job_->cluster.nodes[fault.to.value()].name}});
     if (!is_slow(node)) {
       slow_.erase(node);
       recovered_nodes_.insert(node);

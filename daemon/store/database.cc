@@ -1,10 +1,31 @@
 #include "daemon/store/database.h"
 
+#include <fmt/format.h>
 #include <sqlite3.h>
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace tapas::daemon {
+namespace {
+
+/// A path as part of a URI.
+std::string uri_text(std::string_view path) {
+  constexpr std::string_view kPlain =
+      "/-_.~abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  std::string text;
+  for (const char byte : path) {
+    if (kPlain.find(byte) != std::string_view::npos) {
+      text += byte;
+    } else {
+      text += fmt::format("%{:02X}", static_cast<unsigned char>(byte));
+    }
+  }
+  return text;
+}
+
+}  // namespace
 
 std::int64_t Row::integer(int column) const { return sqlite3_column_int64(statement_, column); }
 
@@ -18,9 +39,23 @@ std::string Row::text(int column) const {
 }
 
 Result<std::unique_ptr<Database>> Database::open(const std::string& path) {
+  return open(path, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+}
+
+Result<std::unique_ptr<Database>> Database::open_read_only(const std::string& path) {
+  std::error_code unknown;
+  // Without the file beside it nobody writes; only then it can be read where nothing may be
+  // created.
+  const bool in_use = std::filesystem::exists(path + "-wal", unknown);
+  return open(path, "file:" + uri_text(path) + (in_use ? "" : "?immutable=1"),
+              SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
+}
+
+Result<std::unique_ptr<Database>> Database::open(const std::string& path, const std::string& name,
+                                                 int flags) {
   std::unique_ptr<Database> database(new Database(path));
-  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-  if (sqlite3_open_v2(path.c_str(), &database->handle_, flags, nullptr) != SQLITE_OK) {
+  if (sqlite3_open_v2(name.c_str(), &database->handle_, flags | SQLITE_OPEN_NOMUTEX, nullptr) !=
+      SQLITE_OK) {
     return database->error("opening");
   }
   sqlite3_extended_result_codes(database->handle_, 1);

@@ -35,6 +35,8 @@ class Database {
  public:
   /// Opens or creates the file; reads nothing yet.
   [[nodiscard]] static Result<std::unique_ptr<Database>> open(const std::string& path);
+  /// Opens a file that may be in use and changes nothing, not even beside it.
+  [[nodiscard]] static Result<std::unique_ptr<Database>> open_read_only(const std::string& path);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -66,6 +68,8 @@ class Database {
 
  private:
   explicit Database(std::string path) : path_(std::move(path)) {}
+  static Result<std::unique_ptr<Database>> open(const std::string& path, const std::string& name,
+                                                int flags);
   Result<sqlite3_stmt*> prepared(std::string_view sql);
   static void bind(sqlite3_stmt* statement, int index, std::int64_t value);
   static void bind(sqlite3_stmt* statement, int index, std::uint64_t value) {

@@ -341,6 +341,11 @@ Result<RestoredJob> restore_job(Database& database, const solver::Job& job) {
 
 }  // namespace
 
+StoredEvent stored_event(const Row& row) {
+  return {row.integer(0), row.text(1), row.text(2),   row.text(3),
+          row.text(4),    row.text(5), row.integer(6)};
+}
+
 std::string evidence_text(const std::vector<Evidence>& evidence) {
   json::Value object = json::Value::object();
   for (const Evidence& item : evidence) {

@@ -5,6 +5,7 @@
 #include "daemon/core/event.h"
 #include "daemon/jobs.h"
 #include "daemon/store/database.h"
+#include "daemon/store/journal.h"
 
 #include <string>
 #include <vector>
@@ -17,6 +18,9 @@ namespace tapas::daemon {
 /// What the store holds of these jobs, for Core's constructor; `term` stays 0. A plan that its job
 /// no longer reads is an error that names both.
 [[nodiscard]] Result<Restored> restore(Database& database, const JobMap& jobs);
+
+/// Of columns id, job, kind, node, sentence, evidence, wall_ns.
+[[nodiscard]] StoredEvent stored_event(const Row& row);
 
 /// {"key": value, ...}, numbers as numbers.
 [[nodiscard]] std::string evidence_text(const std::vector<Evidence>& evidence);

@@ -176,6 +176,22 @@ Result<Header> read_header(Database& database) {
   return header;
 }
 
+Result<void> require_ours(const Header& header, const std::string& path) {
+  if (header.application != kApplicationId) {
+    return fail(ErrorCode::kInvalid, "{}: a SQLite database, but not one of TAPAS", path);
+  }
+  return {};
+}
+
+Result<void> require_known(const Header& header, const std::string& path) {
+  if (header.version > kSchemaVersion) {
+    return fail(ErrorCode::kInvalid,
+                "{}: schema {} is newer than the {} this version reads; install the newer tapasd",
+                path, header.version, kSchemaVersion);
+  }
+  return {};
+}
+
 Result<void> migrate(Database& database, std::int64_t version) {
   if (version < 2) {
     if (auto ok = database.script(kFrom1To2); !ok) {
@@ -198,14 +214,11 @@ Result<void> prepare_schema(Database& database, const std::string& path) {
     const auto created = database.script(kCreate);
     return created ? migrate(database, 1) : created;
   }
-  if (header->application != kApplicationId) {
-    return fail(ErrorCode::kInvalid, "{}: a SQLite database, but not one of TAPAS; {}", path,
-                kRescue);
+  if (auto ok = require_ours(*header, path); !ok) {
+    return fail(ok.error().code, "{}; {}", ok.error().message, kRescue);
   }
-  if (header->version > kSchemaVersion) {
-    return fail(ErrorCode::kInvalid,
-                "{}: schema {} is newer than the {} this version reads; install the newer tapasd",
-                path, header->version, kSchemaVersion);
+  if (auto ok = require_known(*header, path); !ok) {
+    return ok;
   }
   std::string finding;
   if (auto ok =
@@ -221,6 +234,15 @@ Result<void> prepare_schema(Database& database, const std::string& path) {
     return ok;
   }
   return migrate(database, header->version);
+}
+
+Result<void> require_schema(Database& database, const std::string& path) {
+  const auto header = read_header(database);
+  if (!header) {
+    return tl::unexpected(header.error());
+  }
+  const auto ok = require_ours(*header, path);
+  return ok ? require_known(*header, path) : ok;
 }
 
 Result<Term> take_next_term(Database& database) {

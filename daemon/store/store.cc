@@ -21,11 +21,6 @@ bool has_event(const StoreWrite& write) {
                      [](const StoreRow& row) { return std::holds_alternative<EventRow>(row); });
 }
 
-StoredEvent stored_event(const Row& row) {
-  return {row.integer(0), row.text(1), row.text(2),   row.text(3),
-          row.text(4),    row.text(5), row.integer(6)};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Store>> Store::open(const StoreOptions& options, JobMap jobs) {

@@ -4,6 +4,7 @@
 #include "base/result.h"
 #include "daemon/core/core.h"
 #include "daemon/core/event.h"
+#include "daemon/store/journal.h"
 #include "daemon/store/pid_file.h"
 #include "daemon/store/rows.h"
 
@@ -23,15 +24,6 @@ namespace tapas::daemon {
 class Database;
 
 // Rows as the operator API shows them; `evidence` is the text of a JSON object.
-struct StoredEvent {
-  std::int64_t id = 0;
-  std::string job;
-  std::string kind;
-  std::string node;
-  std::string sentence;
-  std::string evidence;
-  std::int64_t wall_ns = 0;
-};
 struct StoredPlan {
   Epoch epoch;
   Epoch parent;

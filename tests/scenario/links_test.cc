@@ -52,6 +52,12 @@ TEST(Links, ASlowPathIsNoNodesFault) {
       << verdicts(sim);
   sim.slow_path(name(1), name(2), 1);
   ASSERT_TRUE(sim.run_till([&] { return !sim.events("recovery").empty(); }, 60));
+  // A reader of the journal can tell what has ended.
+  for (const char* key : {"cause", "part", "from", "to"}) {
+    const std::string said = text(sim.events("verdict").front(), key);
+    EXPECT_NE(said, "") << key;
+    EXPECT_EQ(text(sim.events("recovery").front(), key), said) << key;
+  }
   sim.run_until(sim.now() + 300);
   EXPECT_EQ(sim.events("verdict").size(), 1U) << verdicts(sim);
 }

@@ -265,10 +265,5 @@ TEST(OperatorApi, HoldsARequestForEventsUntilOneComes) {
   EXPECT_EQ(body["last"], 2);
 }
 
-TEST(OperatorApi, WritesTimesInUtcWithMilliseconds) {
-  EXPECT_EQ(format_time(0), "1970-01-01T00:00:00.000Z");
-  EXPECT_EQ(format_time(1'767'225'599'987'654'321), "2025-12-31T23:59:59.987Z");
-}
-
 }  // namespace
 }  // namespace tapas::daemon

@@ -305,6 +305,46 @@ TEST(Store, IsClaimedByOneDaemonAtATime) {
   EXPECT_TRUE(Store::open({dir.path()}, tiny_jobs()));
 }
 
+TEST(Store, ItsJournalIsReadInUseAndAtRestWithoutChangingAnything) {
+  const auto sentences = [](const std::string& path) {
+    std::vector<std::string> out;
+    const auto ok = read_journal(path, [&](const StoredEvent& line, double done) {
+      EXPECT_EQ(line.evidence, "{\"slowdown\":1.5}");
+      EXPECT_LT(done, 1);
+      out.push_back(line.sentence);
+    });
+    EXPECT_TRUE(ok) << ok.error().message;
+    return out;
+  };
+  const TempDir dir;
+  const std::filesystem::path odd = dir / "50 %?mode=rw";
+  std::filesystem::create_directory(odd);
+  const std::string path = odd / "tapas.db";
+  {
+    RunningStore store(odd.string());
+    ASSERT_TRUE(store.write({event("one"), event("two")}));
+    EXPECT_EQ(sentences(path), (std::vector<std::string>{"one", "two"}));
+    ASSERT_TRUE(store.write({event("three")}));
+    EXPECT_EQ(sentences(path).size(), 3U);
+    store->stop();
+  }
+  const auto files = [&] {
+    return std::distance(std::filesystem::directory_iterator(odd),
+                         std::filesystem::directory_iterator());
+  };
+  const auto before = files();
+  EXPECT_EQ(sentences(path).size(), 3U);
+  EXPECT_EQ(files(), before);
+
+  const auto ignore = [](const StoredEvent&, double) {};
+  EXPECT_FALSE(read_journal(dir / "none.db", ignore));
+  EXPECT_FALSE(std::filesystem::exists(dir / "none.db"));
+  write_file(dir / "noise.db", std::string(8192, 'x'));
+  const auto noise = read_journal(dir / "noise.db", ignore);
+  ASSERT_FALSE(noise);
+  EXPECT_NE(noise.error().message.find("noise.db"), std::string::npos) << noise.error().message;
+}
+
 TEST(Store, RefusesDamageAForeignDatabaseAndANewerSchemaUntouched) {
   const auto refusal = [](const std::string& path, const std::string& word) {
     const std::string before = (std::ostringstream() << std::ifstream(path).rdbuf()).str();
