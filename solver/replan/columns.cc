@@ -164,6 +164,27 @@ bool LocalSearch::gather(std::uint32_t group) {
   return gathered != nullptr && keep_if_better(everywhere(*gathered, best));
 }
 
+void LocalSearch::relay() {
+  const std::uint32_t stages = problem_.stages();
+  for (std::uint32_t place = 0; place < stages * problem_.replicas(); ++place) {
+    const std::uint32_t home = problem_.home_unit(place);
+    if (nic_slowdown(problem_.unit(home)) <= kSlow || layout_.place_of(home) == place) {
+      continue;
+    }
+    const Block here{layout_.unit(place / stages, place % stages)};
+    for (std::uint32_t k = 1; k < problem_.replicas() && !out_of_time(); ++k) {
+      const std::uint32_t r = (place / stages + k) % problem_.replicas();
+      const Block there{layout_.unit(r, place % stages)};
+      if (problem_.unit(there.front()).home == r * stages + place % stages &&
+          may_exchange(here, there)) {
+        exchange(here, there);
+        keep_if_better(layout_.estimate());
+        break;
+      }
+    }
+  }
+}
+
 bool LocalSearch::carry() {
   std::vector<bool> seen(problem_.replicas());
   bool improved = false;

@@ -452,6 +452,7 @@ void LocalSearch::cut_as_home(std::uint32_t replica) {
 
 void LocalSearch::trim() {
   restore(best_);
+  relay();
   return_home();
   for (std::uint32_t r = 0; r < (problem_.tied() ? 1 : problem_.replicas()); ++r) {
     cut_as_home(r);

@@ -152,6 +152,9 @@ class LocalSearch {
   /// than several; the slow ones as well where that is better.
   bool gather();
   bool gather(std::uint32_t group);
+  /// Where a bad NIC would send a stage to who takes its place: another replica's unit of that
+  /// stage, which has the parameters, takes it instead, and the newcomer stands in for that one.
+  void relay();
   /// Slow units to other stages of the row that the step waits for.
   bool carry();
   bool carry(std::uint32_t replica);
