@@ -34,9 +34,12 @@ Result<Recording> recording_of(std::string_view name, std::string_view text) {
       (schema.empty() && first->contains("kind") && first->contains("sentence"))) {
     return Recording::kEvents;
   }
+  if (first->contains("header") && first->contains("metadata")) {
+    return Recording::kInspector;
+  }
   return fail(ErrorCode::kInvalid,
               "{}: JSON{}; expected \"tapas.events/1\" or events one per line (tapasctl events -o "
-              "json)",
+              "json), or lines of NCCL's inspector",
               name, schema.empty() ? "" : " of schema \"" + printable(schema) + "\"");
 }
 

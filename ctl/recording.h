@@ -11,6 +11,7 @@ enum class Recording {
   kTable,      ///< comma-separated: ranks or step times
   kTransfers,  ///< comma-separated: transfers between nodes
   kStore,      ///< tapasd's database
+  kInspector,  ///< JSON lines of NCCL's inspector plugin
   kEvents,     ///< what `tapasctl events -o json` prints, or its events one per line
 };
 

@@ -18,8 +18,9 @@ solver::Cluster cluster_of(const Trace& trace) {
   cluster.device_types.emplace_back();
   cluster.node_types.emplace_back().devices = 1;
   for (const Trace::Rank& rank : trace.ranks) {
-    cluster.nodes.emplace_back().name =
-        trace.by_rank() ? fmt::format("rank-{}", rank.number) : "job";
+    cluster.nodes.emplace_back().name = !rank.name.empty() ? rank.name
+                                        : trace.by_rank()  ? fmt::format("rank-{}", rank.number)
+                                                           : "job";
   }
   return cluster;
 }

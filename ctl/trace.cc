@@ -143,8 +143,10 @@ Trace::Row read_row(const Columns& columns, Line& line,
   row.compute_s = compute_s / std::max(1U, part(columns.microbatches, "microbatches", 1U << 20U));
   row.wall_s =
       columns.span == Columns::kNone ? compute_s : line.seconds(columns.span, "step_span_s");
-  const Trace::Rank rank{row.rank, part(columns.stage, "pp_stage", 4096),
-                         part(columns.replica, "dp_rank", kMostRanks)};
+  const Trace::Rank rank{row.rank,
+                         part(columns.stage, "pp_stage", 4096),
+                         part(columns.replica, "dp_rank", kMostRanks),
+                         {}};
   const auto [known, fresh] = ranks.try_emplace(row.rank, rank);
   if (!fresh && known->second.stage != rank.stage) {
     line.complain("pp_stage", std::to_string(rank.stage),

@@ -16,6 +16,7 @@ struct Trace {
     std::uint32_t number = 0;  ///< as the file numbers it
     std::uint32_t stage = 0;
     std::uint32_t replica = 0;
+    std::string name = {};  ///< for people; empty = by its number
   };
   struct Row {
     std::uint64_t step = 0;

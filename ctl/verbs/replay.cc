@@ -2,6 +2,7 @@
 
 #include "ctl/progress.h"
 #include "ctl/recording.h"
+#include "ctl/replay_inspector.h"
 #include "ctl/replay_journal.h"
 #include "ctl/replay_links.h"
 #include "ctl/verbs.h"
@@ -111,6 +112,10 @@ Result<Exit> replay_file(const Context& context, const ReplayVerbOptions& option
     case Recording::kStore:
       return show_journal(context,
                           [&](const ReplayProgress& told) { return read_store(file, told); });
+    case Recording::kInspector:
+      return show(
+          context, [&](const ReplayProgress& told) { return read_inspector(file, *text, told); },
+          replay_inspector, inspector_text, inspector_json);
     case Recording::kEvents:
       return show_journal(
           context, [&](const ReplayProgress& told) { return read_events(file, *text, told); });
@@ -129,7 +134,8 @@ void add_replay(CLI::App& app, Context& context) {
       "FILE is the journal, episodes as the daemon told them:\n"
       "  tapas.db                       tapasd's store, which may be in use\n"
       "  JSON                           what tapasctl events -o json prints\n"
-      "or comma-separated with a header line. Columns (others are skipped):\n"
+      "or what NCCL's inspector plugin wrote, the files of all processes in one: who comes last\n"
+      "to the collectives; or comma-separated with a header line. Columns (others are skipped):\n"
       "  step,iteration_time_s          the job's step times: slow or not, never who\n"
       "  step,rank,compute_s            compute of each rank, seconds a step; or fwd_compute_s\n"
       "                                 and bwd_compute_s; also microbatches, pp_stage, dp_rank,\n"
@@ -139,6 +145,7 @@ void add_replay(CLI::App& app, Context& context) {
       "Examples:\n  tapasctl replay rank_steps.csv\n"
       "  tapasctl replay /var/lib/tapas/tapas.db\n"
       "  tapasctl replay transfers.csv\n"
+      "  cat nccl-inspector-*/*.log > all.jsonl; tapasctl replay all.jsonl\n"
       "  tapasctl replay --averaged step_times.csv    (each row is the mean since the row before)\n"
       "  tapasctl replay rank_steps.csv -o json | jq -r '.episodes[].sentence'\n"
       "Exit 0 whether or not there was an episode; 1 when the file cannot be read.");
