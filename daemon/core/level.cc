@@ -15,6 +15,9 @@ constexpr double kLeastNoise = 0.01;
 constexpr double kHalfWay = 3.25;
 // A rise that needed more steps than this is no run of spikes.
 constexpr std::uint32_t kLongRun = 32;
+constexpr double kFarBeyond = 2;
+// Series of a job differ in noise by so much; the common noise counts for the quieter ones.
+constexpr double kQuieter = 1.2;
 // Values that shape the baseline after the learning steps: few, so that no drift is followed; more
 // when noise asks for it.
 constexpr double kBaselineSteps = 128;
@@ -156,7 +159,7 @@ void Level::observe(double value, const Sensitivity& sensitivity, const StepStam
     ++blamed_steps_;
     return;
   }
-  up_.add(clipped(deviation - slack_), (sensitivity.least - slack_) / unit, unsure, stamp);
+  up_.add(clipped(deviation - slack_), (sensitivity.least - slack_) / past_unit(), unsure, stamp);
   alarmed_ = confidence() >= evidence;
   down_.add(clipped(-deviation - slack_), 0, unsure, stamp);
   if (sure(down_) >= evidence) {
@@ -181,10 +184,12 @@ double Level::error() const { return noise_ / std::sqrt(std::max(1.0, known_ + p
 
 double Level::doubt(const Sensitivity& sensitivity) const {
   const double off = error() * error() + sensitivity.wander * sensitivity.wander;
-  // When all turn noisy at once, what counted before still counts in units of the noise of then.
+  return off / (past_noise() * past_noise());
+}
+
+double Level::past_noise() const {
   const double own = std::max(kLeastNoise, difference_ * kSigmaPerMeanDifference);
-  const double past = among_equals() && kBurst * own < noise_ ? own : noise_;
-  return off / (past * past);
+  return among_equals() ? std::min(noise_, kQuieter * own) : noise_;
 }
 
 double Level::needed(const Sensitivity& sensitivity) const {
@@ -197,10 +202,17 @@ double Level::needed(const Sensitivity& sensitivity) const {
 }
 
 double Level::deviation() const {
-  if (!blamed_ && run() > kLongRun) {
-    return slack_ + unit_of_evidence() * up_.mean();
-  }
-  return recent(blamed_ || run() == 0 ? kRing : std::min<std::size_t>(run(), kRing)) - baseline_;
+  const double latest =
+      recent(blamed_ || run() == 0 ? kRing : std::min<std::size_t>(run(), kRing)) - baseline_;
+  const double mean = slack_ + past_unit() * up_.mean();
+  // Steps are clipped: their mean hides how large a rise is that lies far beyond the noise.
+  return !blamed_ && run() > kLongRun && latest < mean + kFarBeyond * noise_ ? mean : latest;
+}
+
+bool Level::steady() const {
+  const double border = (baseline_ + recent()) / 2;
+  return std::all_of(ring_.begin(), ring_.begin() + static_cast<std::ptrdiff_t>(ring_size_),
+                     [&](double value) { return value > border; });
 }
 
 bool Level::holds(const Sensitivity& sensitivity) const {

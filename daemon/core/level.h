@@ -90,6 +90,8 @@ class Level {
   /// Latest deviation from the baseline, robust: the median of up to eight steps since the change,
   /// the mean of clipped steps when so many were needed that it lies in the noise.
   [[nodiscard]] double deviation() const;
+  /// None of the latest values lies nearer to the baseline than to their median.
+  [[nodiscard]] bool steady() const;
   /// First step of the present deviation and how many steps ago it began.
   [[nodiscard]] const StepStamp& since() const { return up_.since(); }
   [[nodiscard]] std::uint32_t run() const { return up_.run(); }
@@ -123,6 +125,9 @@ class Level {
   /// The noise of a single series grows with the edge of its own rise, and falls again: the noise
   /// known last counts.
   [[nodiscard]] double unit_of_evidence() const { return among_equals() ? noise_ : 1; }
+  /// When all turn noisy at once, what counted before still counts in units of the noise of then.
+  [[nodiscard]] double past_noise() const;
+  [[nodiscard]] double past_unit() const { return among_equals() ? past_noise() : 1; }
   [[nodiscard]] double sure(const Rise& rise) const {
     return noise_ > 0 ? rise.evidence() * unit_of_evidence() / noise_ : 0;
   }

@@ -52,6 +52,11 @@ constexpr std::size_t kFlappingNodes = 8;
 // Real jobs warm up, some in waves; a step time that rises that early is learnt, not reported.
 constexpr std::uint32_t kWarmUpSteps = 128;
 constexpr double kMaxSlowdown = 10.0;
+// A long batch makes all stages of its replica slow by about the same; by chance it is the same
+// replica's for some steps.
+constexpr double kAlike = 0.7;
+constexpr std::uint32_t kFewBatches = 8;
+constexpr std::uint32_t kLongestRunOfBatches = 32;
 
 /// Lower median: with two halves the faster one is the yardstick. NaN when empty.
 double median(std::vector<double>& values) {
@@ -519,6 +524,27 @@ RankDeviation Watch::flapping(RankId rank) const {
   return out;
 }
 
+bool Watch::with_its_replica(RankId rank, const Level& level) const {
+  const bool lasts = level.run() > kLongestRunOfBatches;
+  if (lasts && ranks_[rank.value()].steady()) {
+    return false;
+  }
+  const Role& role = roles_.of(rank);
+  std::vector<double> others;
+  for (const RankId other : roles_.by_replica()[role.replica]) {
+    const Level& its = ranks_[other.value()];
+    if (roles_.of(other).stage == role.stage || its.blamed() || its.learning()) {
+      continue;
+    }
+    if (!lasts) {
+      others.push_back(its.recent(level.run()) - its.baseline());
+    } else {
+      others.push_back(its.run() > kLongestRunOfBatches ? its.deviation() : 0);
+    }
+  }
+  return !others.empty() && median(others) > kAlike * level.deviation();
+}
+
 Findings Watch::findings() {
   Findings out;
   out.reporting = reporting_;
@@ -534,6 +560,8 @@ Findings Watch::findings() {
   const auto deviation = [&](const Level& level) { return above(level.baseline(), level); };
   join();
   const bool alone = flaps_alone();
+  bool undecided = false;
+  std::set<const Level*> uneven;
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     Level& level = ranks_[rank];
     const Role& role = roles_.of(RankId(rank));
@@ -545,17 +573,32 @@ Findings Watch::findings() {
       }
       continue;
     }
-    if ((level.holds(sensitivity) || joined_[rank] != nullptr) && role.held) {
-      RankDeviation& found = out.ranks.emplace_back();
-      static_cast<Deviation&>(found) =
-          level.alarmed() ? deviation(level) : above(level.baseline(), *joined_[rank]);
-      found.rank = RankId(rank);
-    } else {
+    const bool holds = role.held && (level.holds(sensitivity) || joined_[rank] != nullptr);
+    if (!holds) {
+      level.dismiss();
+      continue;
+    }
+    const Level& risen = level.alarmed() ? level : *joined_[rank];
+    if (with_its_replica(RankId(rank), risen)) {
+      if (risen.run() < kFewBatches || level.steady()) {
+        undecided = true;
+      } else {
+        uneven.insert(&risen);
+      }
+      continue;
+    }
+    RankDeviation& found = out.ranks.emplace_back();
+    static_cast<Deviation&>(found) = above(level.baseline(), risen);
+    found.rank = RankId(rank);
+  }
+  for (Level& level : ranks_) {
+    if (uneven.contains(&level)) {
       level.dismiss();
     }
   }
   for (Team& team : teams_) {
-    if (team.level().alarmed() && !team.level().holds(sensitivity)) {
+    if (uneven.contains(&team.level()) ||
+        (team.level().alarmed() && !team.level().holds(sensitivity))) {
       team.dismiss();
     }
   }
@@ -571,7 +614,9 @@ Findings Watch::findings() {
     }
   }
   if (!any_blamed() && wall_.holds(wall_sensitivity())) {
-    out.job = deviation(wall_);
+    if (!undecided) {
+      out.job = deviation(wall_);
+    }
   } else if (wall_.alarmed()) {
     wall_.dismiss();
   }

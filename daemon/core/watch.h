@@ -141,6 +141,9 @@ class Watch {
   /// Finds who is slow together, though each of them alone is still in the noise.
   void join();
   void join(const std::vector<Team*>& group);
+  /// The other stages of its replica are as slow since the same step: a long batch, not the node.
+  /// When that lasts it is no longer by chance.
+  [[nodiscard]] bool with_its_replica(RankId rank, const Level& level) const;
   /// Few nodes flap; else the work is uneven.
   [[nodiscard]] bool flaps_alone() const;
   [[nodiscard]] RankDeviation flapping(RankId rank) const;

@@ -308,6 +308,38 @@ TEST(Watch, UnevenSequencesAreData) {
   EXPECT_TRUE(verdict.culprits.empty());
 }
 
+TEST(Watch, OfTwoReplicasTheOneWithTheLongBatchesIsNotSlow) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Feed feed(2, 0.01, seed, 4);
+    EXPECT_EQ(feed.steps_to_verdict(60), 61);
+    std::mt19937_64 random(seed);
+    std::normal_distribution<double> length(0, 0.4);
+    // By chance the first has long batches for some steps.
+    const Verdict verdict = feed.verdict_within(200, [&](int step) {
+      for (const std::vector<RankId>& replica : feed.roles.by_replica()) {
+        const double factor = std::exp(length(random));
+        const bool first = &replica == &feed.roles.by_replica().front();
+        for (const RankId rank : replica) {
+          feed.slowdown[rank.value()] = step > 6 ? factor : first ? 1.5 : 1;
+        }
+      }
+    });
+    EXPECT_TRUE(verdict.culprits.empty()) << seed << ": " << verdict.sentence;
+  }
+}
+
+TEST(Watch, AReplicaThatStaysSlowIsTold) {
+  Feed feed(4, 0.01);
+  EXPECT_EQ(feed.steps_to_verdict(60), 61);
+  for (const RankId rank : feed.roles.by_replica()[1]) {
+    feed.slowdown[rank.value()] = 1.3;
+  }
+  const Verdict verdict = feed.verdict_within(60, [](int) {});
+  EXPECT_EQ(verdict.culprits.size(), 2U) << verdict.sentence;
+  EXPECT_GT(verdict.steps, 30U);
+  EXPECT_NEAR(verdict.slowdown, 1.3, 0.03);
+}
+
 TEST(Watch, ARankThatIsSlowInAQuarterOfItsStepsFlapsUntilItStops) {
   Feed feed(8, 0.02);
   EXPECT_EQ(feed.steps_to_verdict(60), 61);
