@@ -1,5 +1,6 @@
 // Prints what the detector finds, how soon, and what it says without cause, beside other rules: the
 // tables of docs/detection.md.
+#include "tests/detect/links.h"
 #include "tests/detect/score.h"
 #include "tests/detect/trace.h"
 
@@ -188,10 +189,12 @@ int main(int argc, char** argv) {
   bool only_curves = false;
   bool only_faults = false;
   bool only_quiet = false;
+  bool only_links = false;
   double rank_steps = 2e7;
   app.add_flag("--curves", only_curves, "one slow device or node: noise and depth");
   app.add_flag("--faults", only_faults, "all kinds of faults, all rules");
   app.add_flag("--quiet", only_quiet, "nothing wrong: false episodes");
+  app.add_flag("--links", only_links, "links: NICs, ways, congestion");
   app.add_option("--seeds", options.seeds, "traces of each row [100]")->default_val(100);
   app.add_option("--first-seed", options.first_seed, "the others follow [1]");
   app.add_option("--ranks", options.most_ranks, "at most so many [4096]");
@@ -200,7 +203,7 @@ int main(int argc, char** argv) {
   app.add_flag("!--alone", options.rivals, "without the other rules");
   app.add_flag("--wrong", options.wrong, "print what the detector said wrongly to stderr");
   CLI11_PARSE(app, argc, argv);
-  const bool all = !only_curves && !only_faults && !only_quiet;
+  const bool all = !only_curves && !only_faults && !only_quiet && !only_links;
   if (all || only_curves) {
     Options alone = options;
     alone.rivals = false;
@@ -211,6 +214,9 @@ int main(int argc, char** argv) {
   }
   if (all || only_quiet) {
     quiet(options, static_cast<std::uint64_t>(rank_steps));
+  }
+  if (all || only_links) {
+    fmt::print("{}", link_table(options.seeds, options.first_seed));
   }
   return 0;
 }
