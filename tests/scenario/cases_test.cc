@@ -112,6 +112,20 @@ TEST(Cases, PackedBatchesBlameNobodyAndARealFaultIsStillFound) {
   EXPECT_TRUE(blamed) << told(sim, "verdict");
 }
 
+// Records do not tell what a rank waits for its input; all that shows is a step 0.4 s longer.
+TEST(Cases, ALateDataLoaderBlamesNoneOfThoseThatWaitForIt) {
+  Sim sim(rig(), rig_options());
+  run_to_step(sim, 300);
+  sim.slow_everything(1 + 0.4 / kStepS);
+  run_to_step(sim, 500);
+  ASSERT_EQ(sim.events("verdict").size(), 1U) << told(sim, "verdict");
+  const EventRow& verdict = sim.events("verdict").front();
+  EXPECT_EQ(verdict.node, "");
+  EXPECT_EQ(sim.core().decisions("small").front().reason_code, "job_wide");
+  EXPECT_NE(verdict.sentence.find("input"), std::string::npos) << verdict.sentence;
+  EXPECT_EQ(epoch(sim), Epoch(1));
+}
+
 TEST(Cases, EverythingSlowForHoursAndNobodyIsGuilty) {
   Options options = rig_options();
   options.step_scale_s = 5;
