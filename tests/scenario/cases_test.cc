@@ -119,7 +119,7 @@ TEST(Cases, ALateDataLoaderBlamesNoneOfThoseThatWaitForIt) {
   sim.slow_everything(1 + 0.4 / kStepS);
   run_to_step(sim, 500);
   ASSERT_EQ(sim.events("verdict").size(), 1U) << told(sim, "verdict");
-  const EventRow& verdict = sim.events("verdict").front();
+  const EventRow verdict = sim.events("verdict").front();
   EXPECT_EQ(verdict.node, "");
   EXPECT_EQ(sim.core().decisions("small").front().reason_code, "job_wide");
   EXPECT_NE(verdict.sentence.find("input"), std::string::npos) << verdict.sentence;
