@@ -3,6 +3,7 @@
 #include "base/json/json.h"
 #include "base/median.h"
 #include "ctl/fields.h"
+#include "ctl/lines.h"
 #include "ctl/table.h"
 
 #include <fmt/format.h>
@@ -16,7 +17,6 @@
 namespace tapas::ctl {
 namespace {
 
-constexpr std::size_t kProgressLines = 4096;
 constexpr std::uint64_t kMostRanks = 1U << 20U;
 constexpr double kMicrosecond = 1e-6;
 constexpr double kMostSeconds = 1e6;
@@ -207,21 +207,15 @@ void mark_elsewhere(Communicator& communicator, const Recorded& recorded) {
 Result<std::vector<Communicator>> read_inspector(std::string_view name, std::string_view text,
                                                  const ReplayProgress& progress) {
   Recorded recorded;
-  std::string_view rest = text;
-  for (std::size_t number = 1; !rest.empty(); ++number) {
-    const std::size_t end = rest.find('\n');
-    const std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) {
+  Lines lines(text, progress);
+  while (lines.next()) {
+    if (lines.blank()) {
       continue;
     }
-    const auto value = json::parse(line);
+    const auto value = json::parse(lines.line());
     const std::string wrong = value ? add(recorded, *value) : value.error().message;
     if (!wrong.empty()) {
-      return fail(ErrorCode::kInvalid, "{}:{}: {}", name, number, wrong);
-    }
-    if (number % kProgressLines == 0) {
-      progress(1.0 - static_cast<double>(rest.size()) / static_cast<double>(text.size()));
+      return fail(ErrorCode::kInvalid, "{}:{}: {}", name, lines.number(), wrong);
     }
   }
   std::vector<Communicator> communicators;

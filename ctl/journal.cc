@@ -2,6 +2,7 @@
 
 #include "base/wall_time.h"
 #include "ctl/fields.h"
+#include "ctl/lines.h"
 #include "ctl/table.h"
 #include "daemon/store/journal.h"
 
@@ -58,15 +59,12 @@ Result<Journal> read_document(std::string_view name, const json::Value& document
 Result<Journal> read_events(std::string_view name, std::string_view text,
                             const ReplayProgress& progress) {
   Journal journal;
-  std::string_view rest = text;
-  for (std::size_t number = 1; !rest.empty(); ++number) {
-    const std::size_t end = rest.find('\n');
-    const std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) {
+  Lines lines(text, progress);
+  while (lines.next()) {
+    if (lines.blank()) {
       continue;
     }
-    auto event = json::parse(line);
+    auto event = json::parse(lines.line());
     if (journal.events == 0 && (!event || !text_at(*event, "schema").empty())) {
       event = json::parse(text);
       if (event) {
@@ -74,13 +72,10 @@ Result<Journal> read_events(std::string_view name, std::string_view text,
       }
     }
     if (!event) {
-      return fail(ErrorCode::kInvalid, "{}:{}: {}", name, number, event.error().message);
+      return fail(ErrorCode::kInvalid, "{}:{}: {}", name, lines.number(), event.error().message);
     }
     if (auto ok = add(journal, *event); !ok) {
-      return fail(ok.error().code, "{}:{}: {}", name, number, ok.error().message);
-    }
-    if (number % kProgressEvents == 0) {
-      progress(1.0 - static_cast<double>(rest.size()) / static_cast<double>(text.size()));
+      return fail(ok.error().code, "{}:{}: {}", name, lines.number(), ok.error().message);
     }
   }
   return journal;

@@ -20,17 +20,6 @@ namespace {
 constexpr double kMostSeconds = 1e6;
 constexpr std::uint32_t kMostRanks = 1U << 20U;
 constexpr std::uint64_t kMostStepsApart = 1000000;
-constexpr std::size_t kProgressRows = 4096;
-
-std::string_view next_line(std::string_view& rest) {
-  const std::size_t end = rest.find('\n');
-  std::string_view line = rest.substr(0, end);
-  rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-  if (!line.empty() && line.back() == '\r') {
-    line.remove_suffix(1);
-  }
-  return line;
-}
 
 /// Where each known column stands; npos = not there.
 struct Columns {
@@ -155,11 +144,6 @@ Trace::Row read_row(const Columns& columns, Line& line,
   return row;
 }
 
-std::string_view without_mark(std::string_view text) {
-  constexpr std::string_view kMark = "\xEF\xBB\xBF";
-  return text.substr(0, kMark.size()) == kMark ? text.substr(kMark.size()) : text;
-}
-
 /// Where the columns of transfers stand, in the order of kLinkColumns; kNone = not there.
 constexpr std::array<std::string_view, 5> kLinkColumns = {"step", "src", "dst", "bytes",
                                                           "transfer_s"};
@@ -176,15 +160,17 @@ std::array<std::size_t, 5> link_columns(const std::vector<std::string_view>& tit
 }  // namespace
 
 bool has_links(std::string_view text) {
-  std::string_view rest = without_mark(text);
-  const auto where = link_columns(solver::profile::split_fields(next_line(rest)));
+  Lines lines(text);
+  lines.next();
+  const auto where = link_columns(solver::profile::split_fields(lines.line()));
   return where[1] != Columns::kNone && where[2] != Columns::kNone;
 }
 
 Result<LinkTrace> read_link_trace(std::string_view name, std::string_view text,
                                   const ReplayProgress& progress) {
-  std::string_view rest = without_mark(text);
-  const std::vector<std::string_view> titles = solver::profile::split_fields(next_line(rest));
+  Lines lines(text, progress);
+  lines.next();
+  const std::vector<std::string_view> titles = solver::profile::split_fields(lines.line());
   const auto where = link_columns(titles);
   if (const auto missing = std::find(where.begin(), where.end(), Columns::kNone);
       missing != where.end()) {
@@ -196,17 +182,16 @@ Result<LinkTrace> read_link_trace(std::string_view name, std::string_view text,
   constexpr std::uint64_t kMostBytes = 1ULL << 50U;
   LinkTrace trace;
   std::map<std::string, std::uint32_t, std::less<>> nodes;
-  for (std::size_t number = 2; !rest.empty(); ++number) {
-    const std::string_view content = next_line(rest);
-    if (content.empty()) {
+  while (lines.next()) {
+    if (lines.blank()) {
       continue;
     }
-    const std::vector<std::string_view> fields = solver::profile::split_fields(content);
+    const std::vector<std::string_view> fields = solver::profile::split_fields(lines.line());
     if (fields.size() != titles.size()) {
       return fail(ErrorCode::kInvalid, "{}:{}: {} fields; expected {}, as in the header", name,
-                  number, fields.size(), titles.size());
+                  lines.number(), fields.size(), titles.size());
     }
-    Line line(name, number, fields);
+    Line line(name, lines.number(), fields);
     const auto node = [&](std::size_t column, std::string_view title) {
       if (fields[column].empty()) {
         line.complain(title, "", "the name of a node");
@@ -238,9 +223,6 @@ Result<LinkTrace> read_link_trace(std::string_view name, std::string_view text,
     row.seconds_per_byte = transfer_s / static_cast<double>(bytes);
     trace.steps += trace.rows.empty() || row.step != trace.rows.back().step ? 1 : 0;
     trace.rows.push_back(row);
-    if (number % kProgressRows == 0) {
-      progress(1.0 - static_cast<double>(rest.size()) / static_cast<double>(text.size()));
-    }
   }
   if (trace.rows.empty()) {
     return fail(ErrorCode::kInvalid, "{}: no rows below the header; expected one per transfer",
@@ -255,25 +237,25 @@ Result<LinkTrace> read_link_trace(std::string_view name, std::string_view text,
 
 Result<Trace> read_trace(std::string_view name, std::string_view text,
                          const ReplayProgress& progress) {
-  std::string_view rest = without_mark(text);
-  const auto columns = columns_of(name, next_line(rest));
+  Lines lines(text, progress);
+  lines.next();
+  const auto columns = columns_of(name, lines.line());
   if (!columns) {
     return tl::unexpected(columns.error());
   }
   Trace trace;
   std::map<std::uint32_t, Trace::Rank> ranks;
   std::set<std::uint32_t> seen;  // In the present step.
-  for (std::size_t number = 2; !rest.empty(); ++number) {
-    const std::string_view content = next_line(rest);
-    if (content.empty()) {
+  while (lines.next()) {
+    if (lines.blank()) {
       continue;
     }
-    std::vector<std::string_view> fields = solver::profile::split_fields(content);
+    std::vector<std::string_view> fields = solver::profile::split_fields(lines.line());
     if (fields.size() != columns->count) {
       return fail(ErrorCode::kInvalid, "{}:{}: {} fields; expected {}, as in the header", name,
-                  number, fields.size(), columns->count);
+                  lines.number(), fields.size(), columns->count);
     }
-    Line line(name, number, std::move(fields));
+    Line line(name, lines.number(), std::move(fields));
     const Trace::Row row = read_row(*columns, line, ranks);
     const bool first = trace.rows.empty() || row.step != trace.rows.back().step;
     if (!trace.rows.empty() && row.step < trace.rows.back().step) {
@@ -299,9 +281,6 @@ Result<Trace> read_trace(std::string_view name, std::string_view text,
       return tl::unexpected(*line.error());
     }
     trace.rows.push_back(row);
-    if (number % kProgressRows == 0) {
-      progress(1.0 - static_cast<double>(rest.size()) / static_cast<double>(text.size()));
-    }
   }
   if (trace.rows.empty()) {
     return fail(ErrorCode::kInvalid, "{}: no rows below the header; expected one per step", name);

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "base/result.h"
+#include "ctl/lines.h"
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,9 +30,6 @@ struct Trace {
   std::uint64_t steps = 0;  ///< different ones
   [[nodiscard]] bool by_rank() const { return ranks.size() > 1; }
 };
-
-/// Told now and then which share is done.
-using ReplayProgress = std::function<void(double done)>;
 
 /// Reads comma-separated text with a header line; columns in any order, others are skipped:
 /// - `step`, `iteration_time_s`: a job's step times;

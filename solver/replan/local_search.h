@@ -42,9 +42,10 @@ class LocalSearch {
   void balance();
   /// The slow stages, each with its neighbours: all cuts between the two.
   void pairs();
-  /// Spares in the places that gain most by them together.
+  /// Spares in those of the places with most harm that gain most by them together.
   void spares();
-  /// Whole replicas cut anew, also as if no spare had been given where those gained little.
+  /// Whole replicas cut anew and slow units along them (columns.cc), also as if no spare had been
+  /// given where those gained little.
   void replicas();
   /// Nodes change places until no chain helps.
   void nodes();
