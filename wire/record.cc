@@ -39,7 +39,7 @@ static_assert(offsetof(StepRecord, pp_transfer_us) == 104);
 static_assert(offsetof(StepRecord, dp_collective_us) == 108);
 static_assert(offsetof(StepRecord, bytes_moved) == 112);
 static_assert(offsetof(StepRecord, work_tokens) == 120);
-static_assert(offsetof(StepRecord, reserved) == 124);
+static_assert(offsetof(StepRecord, input_wait_us) == 124);
 
 static_assert(offsetof(LinkRecord, kind) == 0);
 static_assert(offsetof(LinkRecord, version) == 2);

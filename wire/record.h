@@ -51,7 +51,7 @@ struct StepRecord {
   std::uint32_t dp_collective_us = 0;      // 108
   std::uint64_t bytes_moved = 0;           // 112 sent by this rank, all groups
   std::uint32_t work_tokens = 0;           // 120 work hint for packed batches; 0 = not given
-  std::uint32_t reserved = 0;              // 124 zero
+  std::uint32_t input_wait_us = 0;         // 124 waiting for the next batch; 0 = none, or not given
 };
 
 /// One directed link as seen by its sender over an interval.

@@ -36,9 +36,6 @@ Result<Record> decode_step(std::span<const std::byte> bytes) {
   if (auto ok = check_flags(record.flags, kKnownStepFlags); !ok) {
     return tl::unexpected(ok.error());
   }
-  if (auto ok = check_zero(record.reserved, offsetof(StepRecord, reserved)); !ok) {
-    return tl::unexpected(ok.error());
-  }
   return record;
 }
 

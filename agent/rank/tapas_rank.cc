@@ -233,6 +233,7 @@ int tapas_rank_record(tapas_rank* rank, const tapas_step_record* record) {
   out.dp_collective_us = record->dp_collective_us;
   out.bytes_moved = record->bytes_moved;
   out.work_tokens = record->work_tokens;
+  out.input_wait_us = record->input_wait_us;
   return rank->ring.push(out) ? 1 : 0;
 }
 

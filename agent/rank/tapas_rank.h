@@ -61,8 +61,10 @@ typedef struct {
   uint32_t pp_wait_us;       /* waiting for neighbours' activations or gradients */
   uint32_t pp_transfer_us;   /* transfers without waiting */
   uint32_t dp_collective_us;
-  uint32_t work_tokens; /* work hint for packed batches; 0 = not given */
-  uint32_t reserved;    /* 0 */
+  uint32_t work_tokens;   /* of all microbatches, a work hint for packed batches; 0 = not given */
+  uint32_t input_wait_us; /* waiting for the next batch before the step's first compute, part of
+                           * wall_us and of no other field; 0 = none, or not given. The rank whose
+                           * own loader is late reports it, not those that wait for that rank. */
 } tapas_step_record;
 
 /* What the rank is asked to do, between two steps. Each order is answered by one

@@ -12,6 +12,7 @@ namespace tapas::twin {
 namespace {
 
 constexpr double kMaxFactor = 1000;
+constexpr double kMaxWaitS = 1e5;
 
 Result<double> number(std::string_view key, std::string_view text, double min, double max) {
   double value = 0;
@@ -34,8 +35,8 @@ Result<std::uint64_t> counter(std::string_view key, std::string_view text) {
 
 std::optional<Fault::Kind> kind_of(std::string_view key) {
   for (const Fault::Kind kind : {Fault::Kind::kCompute, Fault::Kind::kSend, Fault::Kind::kReceive,
-                                 Fault::Kind::kInside, Fault::Kind::kPath}) {
-    if (factor_key(kind) == key) {
+                                 Fault::Kind::kInside, Fault::Kind::kPath, Fault::Kind::kInput}) {
+    if (amount_key(kind) == key) {
       return kind;
     }
   }
@@ -61,7 +62,7 @@ Result<void> store(const Result<T>& value, U& into) {
 
 }  // namespace
 
-std::string_view factor_key(Fault::Kind kind) {
+std::string_view amount_key(Fault::Kind kind) {
   switch (kind) {
     case Fault::Kind::kCompute:
       return "slowdown";
@@ -73,6 +74,8 @@ std::string_view factor_key(Fault::Kind kind) {
       return "inside";
     case Fault::Kind::kPath:
       return "path";
+    case Fault::Kind::kInput:
+      return "input_s";
   }
   return "";
 }
@@ -91,7 +94,10 @@ Result<Fault> parse_fault(std::string_view text, const solver::Cluster& cluster)
     Result<void> ok;
     if (const auto kind = kind_of(key)) {
       fault.kind = *kind;
-      ok = store(number(key, value, 1.0 / kMaxFactor, kMaxFactor), fault.factor);
+      const bool seconds = *kind == Fault::Kind::kInput;
+      ok = store(
+          number(key, value, seconds ? 0 : 1.0 / kMaxFactor, seconds ? kMaxWaitS : kMaxFactor),
+          fault.amount);
     } else if (key == "node" || key == "from" || key == "to") {
       const auto node = cluster.find(value);
       if (!node) {
@@ -109,7 +115,7 @@ Result<Fault> parse_fault(std::string_view text, const solver::Cluster& cluster)
     } else {
       return fail(ErrorCode::kInvalid,
                   "fault: unknown key {}; known: node, device, slowdown, send, receive, inside, "
-                  "from, to, path, step, until_step, at_s",
+                  "input_s, from, to, path, step, until_step, at_s",
                   key);
     }
     if (!ok) {
@@ -123,16 +129,18 @@ Result<Fault> parse_fault(std::string_view text, const solver::Cluster& cluster)
       path ? given.contains("from") && given.contains("to") && !given.contains("node")
            : given.contains("node") && !given.contains("from") && !given.contains("to");
   if (factors != 1 || !named) {
-    return fail(ErrorCode::kInvalid,
-                "fault \"{}\": needs node=NAME and one of slowdown, send, receive, inside, or "
-                "from=NAME to=NAME path=FACTOR",
-                text);
+    return fail(
+        ErrorCode::kInvalid,
+        "fault \"{}\": needs node=NAME and one of slowdown, send, receive, inside, input_s, "
+        "or from=NAME to=NAME path=FACTOR",
+        text);
   }
   if (path && fault.node == fault.to) {
     return fail(ErrorCode::kInvalid, "fault \"{}\": a path leads to another node", text);
   }
-  if (fault.device && fault.kind != Fault::Kind::kCompute) {
-    return fail(ErrorCode::kInvalid, "fault \"{}\": only slowdown can be of one device", text);
+  if (fault.device && fault.kind != Fault::Kind::kCompute && fault.kind != Fault::Kind::kInput) {
+    return fail(ErrorCode::kInvalid, "fault \"{}\": only slowdown and input_s can be of one device",
+                text);
   }
   if (fault.device && *fault.device >= cluster.type_of(fault.node).devices) {
     return fail(ErrorCode::kNotFound, "fault: node {} has {} devices, no device {}",
@@ -140,6 +148,17 @@ Result<Fault> parse_fault(std::string_view text, const solver::Cluster& cluster)
                 *fault.device);
   }
   return fault;
+}
+
+/// The ranks of the fault's node, or the one that it is of.
+std::vector<RankId> Faults::ranks_of(const Fault& fault) const {
+  std::vector<RankId> ranks;
+  for (std::uint32_t device = 0; device < cluster_.type_of(fault.node).devices; ++device) {
+    if (fault.device.value_or(device) == device) {
+      ranks.push_back(cluster_.rank_of(fault.node, device));
+    }
+  }
+  return ranks;
 }
 
 std::size_t Faults::heal(NodeId node, std::uint64_t step, double job_time_s) {
@@ -165,22 +184,21 @@ solver::ClusterState Faults::state(const std::vector<Fault>& acting) const {
   for (const Fault& fault : acting) {
     solver::NodeLinks& links = state.node_links[fault.node.value()];
     switch (fault.kind) {
-      case Fault::Kind::kCompute: {
-        const std::uint32_t first = fault.device.value_or(0);
-        const std::uint32_t last = fault.device ? first + 1 : cluster_.type_of(fault.node).devices;
-        for (std::uint32_t device = first; device < last; ++device) {
-          state.device_slowdown[cluster_.rank_of(fault.node, device).value()] *= fault.factor;
+      case Fault::Kind::kCompute:
+        for (const RankId rank : ranks_of(fault)) {
+          state.device_slowdown[rank.value()] *= fault.amount;
         }
         break;
-      }
+      case Fault::Kind::kInput:
+        break;
       case Fault::Kind::kSend:
-        links.send *= fault.factor;
+        links.send *= fault.amount;
         break;
       case Fault::Kind::kReceive:
-        links.receive *= fault.factor;
+        links.receive *= fault.amount;
         break;
       case Fault::Kind::kInside:
-        links.inside *= fault.factor;
+        links.inside *= fault.amount;
         break;
       case Fault::Kind::kPath: {
         const auto same = [&](const solver::PathSlowdown& path) {
@@ -190,12 +208,25 @@ solver::ClusterState Faults::state(const std::vector<Fault>& acting) const {
         if (path == state.paths.end()) {
           path = state.paths.insert(path, {fault.node, fault.to, 1.0});
         }
-        path->factor *= fault.factor;
+        path->factor *= fault.amount;
         break;
       }
     }
   }
   return state;
+}
+
+std::vector<double> Faults::input_s(const std::vector<Fault>& acting) const {
+  std::vector<double> waits;
+  for (const Fault& fault : acting) {
+    if (fault.kind == Fault::Kind::kInput) {
+      waits.resize(cluster_.device_count());
+      for (const RankId rank : ranks_of(fault)) {
+        waits[rank.value()] += fault.amount;
+      }
+    }
+  }
+  return waits;
 }
 
 }  // namespace tapas::twin

@@ -147,6 +147,7 @@ void Fleet::record(const FinishedStep& step, agent::TimePoint now) {
     record.pp_transfer_us = microseconds(rank.pp_transfer_s);
     record.dp_collective_us = microseconds(rank.dp_collective_s);
     record.bytes_moved = static_cast<std::uint64_t>(rank.bytes_sent);
+    record.input_wait_us = microseconds(rank.input_wait_s);
     wire::append_record(record, packed[rank.node.value()]);
   }
   record_links(step, packed);

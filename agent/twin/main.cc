@@ -113,7 +113,8 @@ int dry_run(const Arguments& arguments, const solver::Job& job) {
   double time_s = 0;
   for (std::uint64_t step = 1; step <= (arguments.steps > 0 ? arguments.steps : 3); ++step) {
     const auto acting = schedule.acting(step, time_s);
-    const twin::StepTruth result = truth.step(*layout, step, schedule.state(acting));
+    const twin::StepTruth result =
+        truth.step(*layout, step, schedule.state(acting), 1.0, schedule.input_s(acting));
     time_s += result.wall_s;
     double peak = 0;
     for (const twin::RankStep& rank : result.ranks) {
@@ -222,7 +223,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option(
       "--fault", arguments.faults,
-      "\"node=NAME slowdown=F [device=K]\", \"node=NAME send=F\" (or receive, inside), "
+      "\"node=NAME slowdown=F [device=K]\", \"node=NAME input_s=S [device=K]\" (its data loader is "
+      "late), \"node=NAME send=F\" (or receive, inside), "
       "\"from=NAME to=NAME path=F\", each with [step=N] [at_s=S] [until_step=N]; repeatable");
   app.add_option("--seed", arguments.seed, "Of the hardware's spread and jitter")
       ->capture_default_str();

@@ -29,6 +29,7 @@ class Replica {
       Stage& stage = stages_[s];
       stage.activation_at.assign(microbatches, s == 0 ? 0.0 : kNotSent);
       stage.gradient_at.assign(microbatches, kNotSent);
+      stage.free_at = times[s].input_s;
       stage.in_flight_limit = schedule == solver::Schedule::kGpipe
                                   ? microbatches
                                   : static_cast<std::uint32_t>(stages_.size() - s);

@@ -14,6 +14,7 @@ struct StageTimes {
   double backward_s = 0;       ///< the same, recomputation included
   double send_forward_s = 0;   ///< activations to the next stage; 0 on the last
   double send_backward_s = 0;  ///< gradients to the previous stage; 0 on the first
+  double input_s = 0;          ///< its first batch is there so long after the step began
 
   [[nodiscard]] double busy_s() const {
     return forward_s + backward_s + send_forward_s + send_backward_s;

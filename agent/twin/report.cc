@@ -40,17 +40,18 @@ std::string Report::part_of(const Fault& fault) const {
   if (fault.kind == Fault::Kind::kPath) {
     return " to " + name(fault.to);
   }
-  if (fault.kind != Fault::Kind::kCompute) {
-    return fmt::format(" {}", factor_key(fault.kind));
-  }
-  return fault.device ? fmt::format(" device {}", *fault.device) : "";
+  const std::string device = fault.device ? fmt::format(" device {}", *fault.device) : "";
+  return fault.kind == Fault::Kind::kCompute ? device
+         : fault.kind == Fault::Kind::kInput ? device + " input"
+                                             : fmt::format(" {}", amount_key(fault.kind));
 }
 
 std::string Report::describe(const std::vector<Fault>& faults) const {
   std::string text;
   for (const Fault& fault : faults) {
-    text += fmt::format("{}{}{} x{:.3g}", text.empty() ? "" : ", ", name(fault.node),
-                        part_of(fault), fault.factor);
+    const bool seconds = fault.kind == Fault::Kind::kInput;
+    text += fmt::format("{}{}{} {}{:.3g}{}", text.empty() ? "" : ", ", name(fault.node),
+                        part_of(fault), seconds ? "+" : "x", fault.amount, seconds ? " s" : "");
   }
   return text;
 }
@@ -84,7 +85,7 @@ void Report::add(const FinishedStep& step) {
     } else {
       entry["node"] = name(fault.node);
     }
-    entry[std::string(factor_key(fault.kind))] = fault.factor;
+    entry[std::string(amount_key(fault.kind))] = fault.amount;
     if (fault.device) {
       entry["device"] = *fault.device;
     }

@@ -362,7 +362,7 @@ Result<Layout> Truth::lay_out(const solver::Plan& plan) const {
 }
 
 StepTruth Truth::step(const Layout& layout, std::uint64_t step, const solver::ClusterState& state,
-                      double overhead) const {
+                      double overhead, const std::vector<double>& input_s) const {
   StepTruth out;
   const std::vector<std::vector<StageLinks>> all_links = links(layout, state);
   const solver::Cluster& cluster = job_.cluster;
@@ -381,6 +381,7 @@ StepTruth Truth::step(const Layout& layout, std::uint64_t step, const solver::Cl
       const StageLinks& link = all_links[r][s];
       // The members of a TP group meet in every layer: all go at the pace of the slowest.
       double pace = 0;
+      double latest_input_s = 0;
       for (const std::uint16_t device : stage.position.devices) {
         RankStep rank;
         rank.rank = cluster.rank_of(stage.position.node, device);
@@ -396,6 +397,8 @@ StepTruth Truth::step(const Layout& layout, std::uint64_t step, const solver::Cl
         optimizer_s = std::max(optimizer_s, rank.optimizer_s);
         rank.pp_transfer_s = microbatches * (link.send_forward_s + link.send_backward_s);
         rank.bytes_sent = microbatches * stage.microbatch_bytes + stage.step_bytes;
+        rank.input_wait_s = input_s.empty() ? 0 : input_s[id];
+        latest_input_s = std::max(latest_input_s, rank.input_wait_s);
         out.ranks.push_back(rank);
       }
       const auto send = [&](std::uint32_t to_stage, double bytes, double seconds) {
@@ -418,7 +421,7 @@ StepTruth Truth::step(const Layout& layout, std::uint64_t step, const solver::Cl
       }
       times.push_back({stage.forward_s * pace + link.tp_forward_s,
                        stage.backward_s * pace + link.tp_backward_s, link.send_forward_s,
-                       link.send_backward_s});
+                       link.send_backward_s, latest_input_s});
     }
     const std::vector<double> finish = run_pipeline(layout.plan.schedule, times, microbatches);
     out.replica_s.push_back(*std::max_element(finish.begin(), finish.end()));
@@ -429,8 +432,10 @@ StepTruth Truth::step(const Layout& layout, std::uint64_t step, const solver::Cl
       const double computing = microbatches * (times[s].forward_s + times[s].backward_s);
       for (std::size_t member = 0; member < stage.position.devices.size(); ++member, ++index) {
         RankStep& rank = out.ranks[index];
-        rank.tp_collective_s = std::max(0.0, computing - rank.forward_s - rank.backward_s);
-        rank.pp_wait_s = std::max(0.0, finish[s] - microbatches * times[s].busy_s());
+        rank.tp_collective_s = std::max(0.0, computing - rank.forward_s - rank.backward_s) +
+                               times[s].input_s - rank.input_wait_s;
+        rank.pp_wait_s =
+            std::max(0.0, finish[s] - times[s].input_s - microbatches * times[s].busy_s());
       }
       for (std::uint32_t l = stage.layers.first; l < stage.layers.last; ++l) {
         gradients_ready_s[l] = std::max(gradients_ready_s[l], finish[s]);

@@ -21,6 +21,7 @@ struct RankStep {
   double forward_s = 0;
   double backward_s = 0;
   double optimizer_s = 0;
+  double input_wait_s = 0;     ///< for its own batch, before its first compute
   double tp_collective_s = 0;  ///< waiting for the group's slowest member included
   double pp_transfer_s = 0;
   double pp_wait_s = 0;        ///< for neighbours, until this rank's last microbatch is done
@@ -104,9 +105,11 @@ class Truth {
   [[nodiscard]] std::vector<std::vector<StageLinks>> links(const Layout& layout,
                                                            const solver::ClusterState& state) const;
 
-  /// `state` is what is slow by now; `overhead` multiplies all compute (warm-up).
+  /// `state` is what is slow by now; `overhead` multiplies all compute (warm-up); `input_s`: how
+  /// late each rank's first batch is, by RankId, empty = all are there.
   [[nodiscard]] StepTruth step(const Layout& layout, std::uint64_t step,
-                               const solver::ClusterState& state, double overhead = 1.0) const;
+                               const solver::ClusterState& state, double overhead = 1.0,
+                               const std::vector<double>& input_s = {}) const;
 
   /// Requires plans of equal replica counts.
   [[nodiscard]] Transfer transfer(const solver::Plan& before, const solver::Plan& after,

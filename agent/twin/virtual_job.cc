@@ -257,8 +257,9 @@ void VirtualJob::start_step() {
   running_.epoch = epoch_;
   running_.flags = warm_up ? warm_up_flag_ : 0;
   running_.faults = faults_.acting(running_.step, time_s_);
-  running_.truth = truth_.step(*plans_.at(epoch_).layout, running_.step,
-                               faults_.state(running_.faults), overhead);
+  running_.truth =
+      truth_.step(*plans_.at(epoch_).layout, running_.step, faults_.state(running_.faults),
+                  overhead, faults_.input_s(running_.faults));
   running_.end_s = time_s_ + running_.truth.wall_s;
   phase_ = Phase::kStepping;
 }

@@ -70,6 +70,8 @@ struct StepSample {
   double pp_wait_s = 0;
   double pp_transfer_s = 0;
   double dp_collective_s = 0;
+  double input_wait_s = 0;        ///< for the next batch; 0 = none, or not given
+  std::uint32_t work_tokens = 0;  ///< of all its microbatches; 0 = not given
 };
 /// One directed link over an interval, as its sender saw it.
 struct LinkSample {

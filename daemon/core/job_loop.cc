@@ -167,9 +167,9 @@ std::optional<JobLoop::Rejection> JobLoop::implausible(const std::string& node,
     return reject("wrong_node", fmt::format("of rank {} carries another node's hash {:016x}",
                                             sample.rank, sample.node));
   }
-  const double parts[] = {sample.forward_s,       sample.backward_s, sample.optimizer_s,
-                          sample.tp_collective_s, sample.pp_wait_s,  sample.pp_transfer_s,
-                          sample.dp_collective_s};
+  const double parts[] = {sample.forward_s,       sample.backward_s,  sample.optimizer_s,
+                          sample.tp_collective_s, sample.pp_wait_s,   sample.pp_transfer_s,
+                          sample.dp_collective_s, sample.input_wait_s};
   const double compute = sample.forward_s + sample.backward_s + sample.optimizer_s;
   const double most = sample.wall_s * kTimerTolerance + kTimerToleranceS;
   const bool sane =

@@ -100,8 +100,11 @@ StepWindow::Intake StepWindow::add(const StepSample& sample) {
   entry.seen = true;
   entry.wall_s = sample.wall_s;
   entry.end_s = sample.end_time_s;
-  entry.compute_s =
-      sample.microbatches == 0 ? 0 : (sample.forward_s + sample.backward_s) / sample.microbatches;
+  entry.input_s = sample.input_wait_s;
+  if (sample.microbatches > 0) {
+    entry.compute_s = (sample.forward_s + sample.backward_s) / sample.microbatches;
+    entry.tokens = static_cast<double>(sample.work_tokens) / sample.microbatches;
+  }
   whole.flags |= sample.flags;
   ++whole.count;
 

@@ -16,6 +16,8 @@ struct RankStep {
   double wall_s = 0;
   double compute_s = 0;  ///< forward + backward of one microbatch; 0 = not reported
   double end_s = 0;
+  double input_s = 0;  ///< waiting for the next batch; 0 = none, or not reported
+  double tokens = 0;   ///< of a microbatch, in the mean; 0 = not reported
 };
 
 /// One step of the job from all ranks that reported it.

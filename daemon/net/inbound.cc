@@ -34,7 +34,9 @@ StepSample to_sample(const wire::StepRecord& record) {
           .tp_collective_s = seconds(record.tp_collective_us),
           .pp_wait_s = seconds(record.pp_wait_us),
           .pp_transfer_s = seconds(record.pp_transfer_us),
-          .dp_collective_s = seconds(record.dp_collective_us)};
+          .dp_collective_s = seconds(record.dp_collective_us),
+          .input_wait_s = seconds(record.input_wait_us),
+          .work_tokens = record.work_tokens};
 }
 
 LinkSample to_sample(const wire::LinkRecord& record) {

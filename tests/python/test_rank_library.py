@@ -34,7 +34,7 @@ class Step(ctypes.Structure):
         for name in (
             "flags", "microbatches", "wall_us", "forward_us", "backward_us", "optimizer_us",
             "tp_collective_us", "pp_wait_us", "pp_transfer_us", "dp_collective_us", "work_tokens",
-            "reserved",
+            "input_wait_us",
         )
     ]
 
@@ -79,7 +79,10 @@ def opened(library, folder, **changes):
 
 
 def record(library, handle, step):
-    one = Step(step=step, end_time_ns=10**18, wall_us=1400, forward_us=400, backward_us=800, microbatches=8)
+    one = Step(
+        step=step, end_time_ns=10**18, wall_us=1400, forward_us=400, backward_us=800, microbatches=8,
+        work_tokens=4096, input_wait_us=50,
+    )
     return library.tapas_rank_record(handle, ctypes.byref(one))
 
 
@@ -100,6 +103,7 @@ def test_records_lie_in_the_segment_as_documented(library, tmp_path):
     first = records[0]
     assert first[4] == 7 and first[10] == 8, "session, microbatches"
     assert first[12:15] == (1400, 400, 800), "wall, forward, backward"
+    assert first[-2:] == (4096, 50), "tokens, waiting for input"
     library.tapas_rank_close(handle)
 
 

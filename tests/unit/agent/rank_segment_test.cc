@@ -91,7 +91,7 @@ TEST(RankSegment, CarriesARecordWithTheRanksIdentity) {
   EXPECT_EQ(segment.describe().info.pid, static_cast<std::uint32_t>(::getpid()));
 
   const tapas_step_record given = {9,  10, 11, TAPAS_CHECKPOINT, 12, 13, 14, 15, 16, 17, 18, 19,
-                                   20, 21, 0};
+                                   20, 21, 22};
   ASSERT_EQ(tapas_rank_record(rank.get(), &given), 1);
   const auto records = read_all(segment);
   ASSERT_EQ(records.size(), 1U);
@@ -116,6 +116,7 @@ TEST(RankSegment, CarriesARecordWithTheRanksIdentity) {
   EXPECT_EQ(record.pp_transfer_us, 19U);
   EXPECT_EQ(record.dp_collective_us, 20U);
   EXPECT_EQ(record.work_tokens, 21U);
+  EXPECT_EQ(record.input_wait_us, 22U);
   EXPECT_TRUE(read_all(segment).empty()) << "each record is read once";
 }
 

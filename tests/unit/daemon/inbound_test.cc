@@ -42,6 +42,8 @@ wire::StepRecord step_of(const std::string& node) {
   record.wall_us = 1'500'000;
   record.forward_us = 250'000;
   record.dp_collective_us = 10;
+  record.work_tokens = 8192;
+  record.input_wait_us = 125'000;
   return record;
 }
 
@@ -59,6 +61,8 @@ TEST(InboundMessage, TurnsStepRecordsIntoSeconds) {
   EXPECT_DOUBLE_EQ(sample.wall_s, 1.5);
   EXPECT_DOUBLE_EQ(sample.forward_s, 0.25);
   EXPECT_DOUBLE_EQ(sample.dp_collective_s, 1e-5);
+  EXPECT_DOUBLE_EQ(sample.input_wait_s, 0.125);
+  EXPECT_EQ(sample.work_tokens, 8192U);
 }
 
 TEST(InboundMessage, CarriesLinkRecordsInSeconds) {

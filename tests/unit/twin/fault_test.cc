@@ -17,7 +17,7 @@ TEST(Fault, IsReadFromItsText) {
   EXPECT_EQ(fault->node, NodeId{2});
   EXPECT_EQ(fault->device, 1U);
   EXPECT_EQ(fault->kind, Fault::Kind::kCompute);
-  EXPECT_EQ(fault->factor, 1.6);
+  EXPECT_EQ(fault->amount, 1.6);
   EXPECT_EQ(fault->from_step, 30U);
   EXPECT_EQ(fault->until_step, 40U);
   EXPECT_EQ(fault->from_s, 12.5);
@@ -25,7 +25,7 @@ TEST(Fault, IsReadFromItsText) {
   ASSERT_TRUE(link) << link.error().message;
   EXPECT_EQ(link->kind, Fault::Kind::kReceive);
   EXPECT_EQ(link->node, NodeId{1});
-  EXPECT_EQ(link->factor, 4);
+  EXPECT_EQ(link->amount, 4);
   const auto path = parse_fault("from=n3 to=n0 path=8", job.cluster);
   ASSERT_TRUE(path) << path.error().message;
   EXPECT_EQ(path->kind, Fault::Kind::kPath);
@@ -53,6 +53,7 @@ TEST(Fault, RefusesWhatItDoesNotUnderstandByName) {
   EXPECT_NE(message("from=n1 to=n8 path=2").find("no node n8"), std::string::npos);
   EXPECT_NE(message("from=n1 to=n1 path=2").find("another node"), std::string::npos);
   EXPECT_NE(message("node=n1 inside=2 device=0").find("only slowdown"), std::string::npos);
+  EXPECT_NE(message("node=n1 input_s=-1").find("input_s=-1"), std::string::npos);
   EXPECT_NE(message("node=n1 node=n2 inside=2").find("node is there twice"), std::string::npos);
 }
 
@@ -68,6 +69,19 @@ TEST(Faults, ActFromTheirStepToTheirEndOnTheirDevices) {
   EXPECT_EQ(slowdown(3, 0), (std::vector<double>{1, 1, 2, 2, 1, 1, 1, 1}));
   EXPECT_EQ(slowdown(4, 100), (std::vector<double>{1, 1, 2, 3, 1, 1, 1, 1}));
   EXPECT_EQ(faults.acting(5, 100).size(), 1U);
+}
+
+TEST(Faults, OfInputAddUpPerRankAndSlowNoDevice) {
+  const solver::Job job = small_job();
+  Faults faults(job.cluster);
+  faults.add(*parse_fault("node=n1 input_s=0.5 step=2", job.cluster));
+  faults.add(*parse_fault("node=n1 input_s=0.25 device=1", job.cluster));
+  EXPECT_EQ(faults.input_s(faults.acting(1, 0)), (std::vector<double>{0, 0, 0, 0.25, 0, 0, 0, 0}));
+  EXPECT_EQ(faults.input_s(faults.acting(2, 0)),
+            (std::vector<double>{0, 0, 0.5, 0.75, 0, 0, 0, 0}));
+  EXPECT_EQ(faults.state(faults.acting(2, 0)).device_slowdown, std::vector<double>(8, 1));
+  EXPECT_EQ(faults.heal(NodeId{1}, 2, 0), 2U);
+  EXPECT_TRUE(faults.input_s(faults.acting(3, 0)).empty());
 }
 
 TEST(Faults, OfLinksMultiplyPerDirectionAndPath) {

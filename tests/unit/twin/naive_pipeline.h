@@ -42,7 +42,7 @@ inline std::vector<double> naive_pipeline(solver::Schedule schedule,
   for (bool changed = true; changed;) {
     changed = false;
     for (const auto& mine : order) {
-      double free_at = 0;
+      double free_at = mine.empty() ? 0 : stages[static_cast<std::size_t>(mine[0].stage)].input_s;
       for (const Op& op : mine) {
         const StageTimes& t = stages[static_cast<std::size_t>(op.stage)];
         double ready = free_at;

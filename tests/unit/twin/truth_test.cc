@@ -38,6 +38,28 @@ TEST(Truth, PartsOfEveryRankAddUpToOneWallTime) {
   }
 }
 
+TEST(Truth, ALateLoaderIsWaitedForAndOnlyItsOwnRankShowsTheInput) {
+  const solver::Job job = small_job();
+  const Truth truth(job, 5);
+  const Layout layout = *truth.lay_out(small_plan(job));
+  std::vector<double> input_s(8, 0.0);
+  input_s[1] = 0.4;  // n0: replica 0, first stage
+  const StepTruth before = truth.step(layout, 4, healthy(job));
+  const StepTruth after = truth.step(layout, 4, healthy(job), 1.0, input_s);
+  EXPECT_NEAR(after.wall_s - before.wall_s, 0.4, 1e-9);
+  for (std::size_t i = 0; i < after.ranks.size(); ++i) {
+    const RankStep& rank = after.ranks[i];
+    EXPECT_EQ(rank.input_wait_s, rank.rank == RankId{1} ? 0.4 : 0.0);
+    EXPECT_EQ(compute_s(rank), compute_s(before.ranks[i]));
+    const double sum = rank.forward_s + rank.backward_s + rank.optimizer_s + rank.tp_collective_s +
+                       rank.pp_transfer_s + rank.pp_wait_s + rank.dp_collective_s +
+                       rank.input_wait_s;
+    EXPECT_NEAR(sum, after.wall_s, 1e-9);
+    EXPECT_GE(rank.pp_wait_s, 0);
+    EXPECT_GE(rank.tp_collective_s, -1e-12);
+  }
+}
+
 TEST(Truth, StepAgreesWithANaiveSimulationOfItsRanks) {
   const solver::Job job = small_job(6, 7);
   const Truth truth(job, 11);

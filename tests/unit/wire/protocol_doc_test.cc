@@ -106,7 +106,7 @@ TEST(ProtocolDocument, GivesTheLayoutOfStepRecords) {
                        FIELD(R, dp_collective_us),
                        FIELD(R, bytes_moved),
                        FIELD(R, work_tokens),
-                       FIELD(R, reserved)};
+                       FIELD(R, input_wait_us)};
   EXPECT_EQ(documented("StepRecord (kind 1)"), code);
   expect_covers_record(code);
 }
