@@ -48,7 +48,7 @@ class Replayer {
     step_.step = row.step;
     step_.flags |= row.plain ? 0U : 1U;
     ++step_.count;
-    rank = {true, row.wall_s, row.compute_s, 0};
+    rank = {true, row.wall_s, row.compute_s, 0, row.input_s, row.tokens};
     longest_s_ = std::max(longest_s_, row.wall_s);
   }
 
@@ -106,7 +106,18 @@ class Replayer {
       });
     }
     if (watch_.take_job_recovered()) {
-      end([](const daemon::Verdict& verdict) { return verdict.of_step; });
+      end([](const daemon::Verdict& verdict) {
+        return verdict.in_seconds && verdict.cause != daemon::Cause::kInput;
+      });
+    }
+    if (!watch_.take_input_recovered().empty()) {
+      end([this](const daemon::Verdict& verdict) {
+        return !verdict.late.empty() &&
+               std::all_of(verdict.late.begin(), verdict.late.end(), [&](const auto& node) {
+                 return std::none_of(node.ranks.begin(), node.ranks.end(),
+                                     [&](RankId rank) { return watch_.is_late(rank); });
+               });
+      });
     }
     if (watch_.take_rotating_recovered()) {
       end([](const daemon::Verdict& verdict) { return verdict.cause == daemon::Cause::kData; });
@@ -142,7 +153,7 @@ void add_steps(Replayer& replayer, const Trace::Row& row, const Trace::Row& befo
 
 std::string levels_text(const daemon::Verdict& verdict) {
   const auto level = [&](double value) {
-    return verdict.of_step ? format_seconds(value) : fmt::format("{:.3f}", value);
+    return verdict.in_seconds ? format_seconds(value) : fmt::format("{:.3f}", value);
   };
   return fmt::format("{} before, {} since; {:.1f} standard errors beyond what is usual",
                      level(verdict.before), level(verdict.after), verdict.confidence);
@@ -219,8 +230,8 @@ json::Value replay_json(const Trace& trace, const std::vector<Episode>& episodes
                          {"verdict_step", episode.verdict_step},
                          {"end_step", nullptr},
                          {"slowdown", verdict.slowdown},
-                         {verdict.of_step ? "level_before_s" : "level_before", verdict.before},
-                         {verdict.of_step ? "level_after_s" : "level_after", verdict.after},
+                         {verdict.in_seconds ? "level_before_s" : "level_before", verdict.before},
+                         {verdict.in_seconds ? "level_after_s" : "level_after", verdict.after},
                          {"confidence_sigma", verdict.confidence},
                          {"culprit_ranks", json::Value::array()},
                          {"compared_ranks", numbers(trace, verdict.equals)},
@@ -230,7 +241,8 @@ json::Value replay_json(const Trace& trace, const std::vector<Episode>& episodes
     if (episode.end_step) {
       entry["end_step"] = *episode.end_step;
     }
-    for (const daemon::Culprit& culprit : verdict.culprits) {
+    const auto& named = verdict.late.empty() ? verdict.culprits : verdict.late;
+    for (const daemon::Culprit& culprit : named) {
       for (const json::Value& rank : numbers(trace, culprit.ranks)) {
         entry["culprit_ranks"].push_back(rank);
       }

@@ -21,7 +21,7 @@ using daemon::Cause;
 Cause cause_of(const JournalLine& line) {
   const std::string text = text_at(line.evidence, "cause");
   for (const Cause cause : {Cause::kDevice, Cause::kHost, Cause::kLink, Cause::kHeavyStage,
-                            Cause::kData, Cause::kJobWide}) {
+                            Cause::kInput, Cause::kData, Cause::kJobWide}) {
     if (text == daemon::to_string(cause)) {
       return cause;
     }
@@ -70,7 +70,9 @@ bool ends(const JournalLine& line, const JournalLine& verdict) {
              std::count(stages.begin(), stages.end(), over.front()) > 0;
     }
     case Cause::kJobWide:
-      return verdict.evidence.contains("level_after_s");
+      return verdict.evidence.contains("level_after_s") && cause != Cause::kInput;
+    case Cause::kInput:
+      return cause == Cause::kInput && line.node == verdict.node;
     case Cause::kData:
       return cause == Cause::kData;
     default:

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -27,7 +28,7 @@ struct Columns {
   std::size_t count = 0;
   std::size_t step = kNone, iteration = kNone, rank = kNone, compute = kNone, forward = kNone,
               backward = kNone, microbatches = kNone, stage = kNone, replica = kNone, span = kNone,
-              phase = kNone;
+              input = kNone, tokens = kNone, phase = kNone;
 };
 
 Result<Columns> columns_of(std::string_view name, std::string_view header) {
@@ -42,6 +43,8 @@ Result<Columns> columns_of(std::string_view name, std::string_view header) {
                                                           {"pp_stage", &columns.stage},
                                                           {"dp_rank", &columns.replica},
                                                           {"step_span_s", &columns.span},
+                                                          {"input_wait_s", &columns.input},
+                                                          {"work_tokens", &columns.tokens},
                                                           {"phase", &columns.phase}};
   for (const std::string_view title : solver::profile::split_fields(header)) {
     if (const auto found = known.find(title); found != known.end()) {
@@ -83,12 +86,18 @@ class Line {
     return value;
   }
   [[nodiscard]] double seconds(std::size_t column, std::string_view title) {
-    const std::string_view text = fields_[column];
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || !(value > 0) ||
-        !(value <= kMostSeconds)) {
-      complain(title, text, fmt::format("seconds above 0, at most {:.0f}", kMostSeconds));
+    const double value = number(column);
+    if (!(value > 0)) {
+      complain(title, fields_[column],
+               fmt::format("seconds above 0, at most {:.0f}", kMostSeconds));
+    }
+    return value;
+  }
+  /// No time at all is one, too.
+  [[nodiscard]] double wait(std::size_t column, std::string_view title) {
+    const double value = number(column);
+    if (!(value >= 0)) {
+      complain(title, fields_[column], fmt::format("seconds from 0 to {:.0f}", kMostSeconds));
     }
     return value;
   }
@@ -103,6 +112,15 @@ class Line {
   [[nodiscard]] const std::optional<Error>& error() const { return error_; }
 
  private:
+  /// NaN when it is none, or larger than any time.
+  [[nodiscard]] double number(std::size_t column) const {
+    const std::string_view text = fields_[column];
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = error == std::errc{} && end == text.data() + text.size();
+    return whole && value <= kMostSeconds ? value : std::numeric_limits<double>::quiet_NaN();
+  }
+
   std::string_view name_;
   std::size_t number_;
   std::vector<std::string_view> fields_;
@@ -129,9 +147,13 @@ Trace::Row read_row(const Columns& columns, Line& line,
                                ? line.seconds(columns.compute, "compute_s")
                                : line.seconds(columns.forward, "fwd_compute_s") +
                                      line.seconds(columns.backward, "bwd_compute_s");
-  row.compute_s = compute_s / std::max(1U, part(columns.microbatches, "microbatches", 1U << 20U));
-  row.wall_s =
-      columns.span == Columns::kNone ? compute_s : line.seconds(columns.span, "step_span_s");
+  const std::uint32_t microbatches =
+      std::max(1U, part(columns.microbatches, "microbatches", 1U << 20U));
+  row.compute_s = compute_s / microbatches;
+  row.tokens = static_cast<double>(part(columns.tokens, "work_tokens", UINT32_MAX)) / microbatches;
+  row.input_s = columns.input == Columns::kNone ? 0 : line.wait(columns.input, "input_wait_s");
+  row.wall_s = columns.span == Columns::kNone ? compute_s + row.input_s
+                                              : line.seconds(columns.span, "step_span_s");
   const Trace::Rank rank{row.rank,
                          part(columns.stage, "pp_stage", 4096),
                          part(columns.replica, "dp_rank", kMostRanks),

@@ -24,6 +24,8 @@ struct Trace {
     bool plain = true;       ///< false: the file names a phase (evaluation, checkpoint, ...)
     double wall_s = 0;
     double compute_s = 0;  ///< forward + backward of one microbatch; 0 = only wall times known
+    double input_s = 0;    ///< waiting for the next batch
+    double tokens = 0;     ///< of a microbatch; 0 = not known
   };
   std::vector<Rank> ranks;  ///< ascending by number
   std::vector<Row> rows;    ///< ascending by step
@@ -34,7 +36,8 @@ struct Trace {
 /// Reads comma-separated text with a header line; columns in any order, others are skipped:
 /// - `step`, `iteration_time_s`: a job's step times;
 /// - `step`, `rank`, and `compute_s` or both `fwd_compute_s` and `bwd_compute_s`; optional
-///   `microbatches`, `pp_stage`, `dp_rank`, `step_span_s`, `phase` (empty = plain training).
+///   `microbatches`, `pp_stage`, `dp_rank`, `step_span_s`, `input_wait_s`, `work_tokens`, `phase`
+///   (empty = plain training).
 /// Steps never go back. Errors name file and line, what was seen and what was expected.
 [[nodiscard]] Result<Trace> read_trace(std::string_view name, std::string_view text,
                                        const ReplayProgress& progress);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -16,10 +17,10 @@ constexpr double kHostShare = 0.75;
 // More than this share of all ranks slow against their equals is no outlier any more.
 constexpr double kTooMany = 0.5;
 
-std::map<NodeId, std::vector<RankDeviation>> by_node(const Findings& findings,
+std::map<NodeId, std::vector<RankDeviation>> by_node(const std::vector<RankDeviation>& ranks,
                                                      const solver::Cluster& cluster) {
   std::map<NodeId, std::vector<RankDeviation>> nodes;
-  for (const RankDeviation& rank : findings.ranks) {
+  for (const RankDeviation& rank : ranks) {
     nodes[cluster.node_of(rank.rank)].push_back(rank);
   }
   return nodes;
@@ -112,14 +113,50 @@ void take_earliest(Verdict& verdict, const Deviation& from) {
   }
 }
 
+/// The others wait for these, so they are the late ones' victims, as their devices are no one's.
+Verdict input(const Findings& findings, const Roles& roles, const solver::Cluster& cluster) {
+  Verdict out;
+  out.cause = Cause::kInput;
+  out.in_seconds = true;
+  for (const auto& [node, late] : by_node(findings.late, cluster)) {
+    Culprit& whose = out.late.emplace_back(culprit(node, late, roles, cluster));
+    whose.host = whose.host && whose.ranks.size() == late.size();
+    whose.ranks.clear();
+    std::transform(late.begin(), late.end(), std::back_inserter(whose.ranks),
+                   [](const RankDeviation& rank) { return rank.rank; });
+  }
+  std::stable_sort(out.late.begin(), out.late.end(),
+                   [](const Culprit& a, const Culprit& b) { return a.slowdown > b.slowdown; });
+  for (const RankDeviation& rank : findings.late) {
+    take_earliest(out, rank);
+    if (rank.slowdown > out.slowdown) {
+      take_levels(out, rank);
+      out.equals = roles.by_stage()[roles.of(rank.rank).stage];
+      std::erase(out.equals, rank.rank);
+    }
+  }
+  out.sentence = fmt::format(
+      "{} waits {:.3f} s for its next batch in each step since step {}, {:.3f} s before: its data "
+      "loader or storage is late; {}moving layers would not help",
+      who(out.late.front(), cluster), out.after, out.since.step, out.before,
+      out.late.size() > 1 ? fmt::format("so is that of {} more node(s); ", out.late.size() - 1)
+                          : "the other ranks only wait for it, ");
+  return out;
+}
+
 Verdict job_wide(const Findings& findings) {
   Verdict out;
   out.cause = Cause::kJobWide;
   take(out, *findings.job);
-  out.of_step = true;
+  out.in_seconds = true;
   const std::string head = fmt::format("the step takes {:.2f} times as long since step {}",
                                        out.slowdown, out.since.step);
-  if (!findings.compute_known) {
+  const double most_of_it = 1.0 + (out.slowdown - 1.0) / 2;
+  if (findings.input_ratio > most_of_it) {
+    out.sentence = head +
+                   ": what grew is the wait for input, of no few ranks alone; look at data loaders "
+                   "and storage, moving layers would not help";
+  } else if (!findings.compute_known) {
     out.cause = Cause::kUnknown;
     out.sentence = head +
                    ", but the ranks report wall times only: the culprit is unknown; report "
@@ -128,7 +165,13 @@ Verdict job_wide(const Findings& findings) {
     out.cause = Cause::kUnknown;
     out.sentence = head + fmt::format(", but only {} of {} ranks report: the culprit is unknown",
                                       findings.reporting, findings.expected);
-  } else if (findings.compute_ratio > 1.0 + (out.slowdown - 1.0) / 2) {
+  } else if (findings.work_ratio > most_of_it) {
+    out.cause = Cause::kData;
+    out.sentence = head + fmt::format(
+                              ": the largest batch of a step has work for {:.2f} times as long; "
+                              "per token nobody computes slower, no node is to blame",
+                              findings.work_ratio);
+  } else if (findings.compute_ratio > most_of_it) {
     out.sentence = head + fmt::format(
                               ": every rank computes {:.2f} times as long, so no node is to "
                               "blame (power, clocks or the work itself)",
@@ -152,6 +195,8 @@ std::string_view advice(Cause cause) {
       return "put stages there that exchange little; check NIC, cable and switch port";
     case Cause::kHeavyStage:
       return "move layers out of the stage; swap no node";
+    case Cause::kInput:
+      return "move nothing; look at its data loader, host CPU and storage";
     case Cause::kData:
       return "move nothing; even out the batches, or plan garbage collection";
     case Cause::kJobWide:
@@ -176,6 +221,8 @@ std::string_view to_string(Cause cause) {
       return "link";
     case Cause::kHeavyStage:
       return "heavy_stage";
+    case Cause::kInput:
+      return "input";
     case Cause::kData:
       return "data";
     case Cause::kJobWide:
@@ -198,7 +245,7 @@ Verdict attribute(const Findings& findings, const Roles& roles, const solver::Cl
         findings.ranks.size(), roles.held());
     return out;
   }
-  for (const auto& [node, slow] : by_node(findings, cluster)) {
+  for (const auto& [node, slow] : by_node(findings.ranks, cluster)) {
     const bool heavy_only = std::all_of(slow.begin(), slow.end(), [&](const RankDeviation& rank) {
       return heavy.contains(roles.of(rank.rank).stage);
     });
@@ -256,6 +303,9 @@ Verdict attribute(const Findings& findings, const Roles& roles, const solver::Cl
         out.stages.front(), out.slowdown, out.since.step);
     return out;
   }
+  if (!findings.late.empty()) {
+    return input(findings, roles, cluster);
+  }
   if (findings.rotating) {
     out.cause = Cause::kData;
     take(out, *findings.rotating);
@@ -277,9 +327,14 @@ void take_note(Watch& watch, const Verdict& verdict) {
       watch.blame(culprit.ranks[i], culprit.slowdowns[i]);
     }
   }
-  if (verdict.cause == Cause::kData) {
+  for (const Culprit& late : verdict.late) {
+    for (const RankId rank : late.ranks) {
+      watch.accept_late(rank);
+    }
+  }
+  if (verdict.cause == Cause::kData && !verdict.in_seconds) {
     watch.accept_rotating();
-  } else if (verdict.culprits.empty()) {
+  } else if (verdict.late.empty() && verdict.culprits.empty()) {
     watch.accept(verdict.stages);
   }
 }

@@ -17,6 +17,7 @@ enum class Cause : std::uint8_t {
   kHost,        ///< most devices of a node slow alike
   kLink,        ///< a node's NICs in one direction, or the way between two nodes
   kHeavyStage,  ///< all nodes of a stage: the work, not the hardware
+  kInput,       ///< ranks whose own data loaders are late; all others wait for them
   kData,        ///< another rank is slow in each step: uneven batches or garbage collection
   kJobWide,     ///< the step is slower, but no rank's compute stands out
   kUnknown,
@@ -35,15 +36,16 @@ struct Culprit {
 struct Verdict {
   Cause cause = Cause::kNothing;
   std::vector<Culprit> culprits;      ///< worst first; only of kDevice and kHost
+  std::vector<Culprit> late;          ///< of kInput: whose loaders; no slow devices, worst first
   std::vector<std::uint32_t> stages;  ///< of kHeavyStage
-  double slowdown = 1;                ///< of the worst culprit, the stage or the step
+  double slowdown = 1;                ///< of the worst culprit, the stage, or the step
   StepStamp since;                    ///< first slow step
   std::uint32_t steps = 0;            ///< from it to the verdict
   std::vector<RankId> equals;         ///< the worst culprit was compared with
-  /// Of the worst culprit, the stage or the step, as in Deviation.
+  /// Of the worst culprit or loader, the stage or the step, as in Deviation.
   double before = 1;
   double after = 1;
-  bool of_step = false;  ///< before and after are step times in seconds
+  bool in_seconds = false;  ///< before and after are step times or, of kInput, waits
   double confidence = 0;
   std::string sentence;
 };

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace tapas::daemon {
@@ -46,6 +47,9 @@ void JobLoop::on_step(LoopContext& context, const JobStep& step) {
                       "no other rank is slow in each step any more: the work is even again",
                       {{"cause", std::string(to_string(Cause::kData))}});
   }
+  if (const auto in_time = watch_.take_input_recovered(); !in_time.empty()) {
+    on_input_recovery(context, in_time);
+  }
   if (watch_.take_job_recovered()) {
     accepted_step_s_ = 0;
     verdict_ = "the step takes as long as it used to again";
@@ -69,8 +73,8 @@ void JobLoop::on_step(LoopContext& context, const JobStep& step) {
 
 void JobLoop::learn_healthy(LoopContext& context) {
   const bool known = healthy_epoch_ == active_->epoch && healthy_learnt_ == watch_.times_learnt();
-  if (known || watch_.learnt_step_s() == 0 || watch_.any_blamed() || watch_.any_suspect() ||
-      links_.any_suspect() || !links_.faults().empty()) {
+  if (known || watch_.learnt_step_s() == 0 || watch_.any_blamed() || watch_.any_late() ||
+      watch_.any_suspect() || links_.any_suspect() || !links_.faults().empty()) {
     return;
   }
   healthy_epoch_ = active_->epoch;
@@ -90,8 +94,10 @@ void JobLoop::learn_healthy(LoopContext& context) {
 
 std::vector<Evidence> JobLoop::verdict_evidence(const Verdict& verdict) const {
   std::vector<Evidence> evidence;
-  if (!verdict.culprits.empty()) {
-    const Culprit& worst = verdict.culprits.front();
+  const std::vector<Culprit>& named =
+      verdict.cause == Cause::kInput ? verdict.late : verdict.culprits;
+  if (!named.empty()) {
+    const Culprit& worst = named.front();
     std::vector<std::string> devices;
     for (const RankId rank : worst.ranks) {
       devices.push_back(memory_.device(rank));
@@ -107,8 +113,8 @@ std::vector<Evidence> JobLoop::verdict_evidence(const Verdict& verdict) const {
     put(evidence, "stages", fmt::format("{}", fmt::join(verdict.stages, ", ")));
   }
   put(evidence, "slowdown", verdict.slowdown);
-  put(evidence, verdict.of_step ? "level_before_s" : "level_before", verdict.before);
-  put(evidence, verdict.of_step ? "level_after_s" : "level_after", verdict.after);
+  put(evidence, verdict.in_seconds ? "level_before_s" : "level_before", verdict.before);
+  put(evidence, verdict.in_seconds ? "level_after_s" : "level_after", verdict.after);
   put(evidence, "confidence_sigma", verdict.confidence);
   if (healthy_step_s_ > 0) {
     put(evidence, "healthy_step_s", healthy_step_s_);
@@ -130,7 +136,9 @@ void JobLoop::on_verdict(LoopContext& context) {
     return;
   }
   verdict_ = verdict.sentence;
-  const std::string node = verdict.culprits.empty() ? "" : verdict.culprits.front().node;
+  const std::string node = !verdict.culprits.empty() ? verdict.culprits.front().node
+                           : !verdict.late.empty()   ? verdict.late.front().node
+                                                     : "";
   const std::vector<Evidence> evidence = verdict_evidence(verdict);
   take_note(watch_, verdict);
   context.out.event(job_->name, "verdict", node, verdict.sentence, evidence);
@@ -213,6 +221,33 @@ void JobLoop::on_no_culprit(LoopContext& context, const Verdict& verdict) {
   record(context, row, false);
 }
 
+void JobLoop::on_input_recovery(LoopContext& context, const std::vector<RankId>& ranks) {
+  accepted_step_s_ = 0;
+  std::set<std::string> nodes;
+  for (const RankId rank : ranks) {
+    nodes.insert(job_->cluster.nodes[job_->cluster.node_of(rank).value()].name);
+  }
+  for (const std::string& node : nodes) {
+    verdict_ = fmt::format("node {} has its next batch in time again", node);
+    context.out.event(job_->name, "recovery", node, verdict_,
+                      {{"cause", std::string(to_string(Cause::kInput))}, {"node", node}});
+  }
+}
+
+void JobLoop::end_compute_episode(LoopContext& context, const std::string& node,
+                                  std::string_view why) {
+  const bool links = is_slow(node);
+  if (links) {
+    slow_.at(node).cause = Cause::kLink;
+  } else {
+    slow_.erase(node);
+    recovered_nodes_.insert(node);
+  }
+  verdict_ = fmt::format("node {} {}{}", node, why, links ? "; its links are still slow" : "");
+  context.out.event(job_->name, "recovery", node, verdict_,
+                    {{"cause", std::string(to_string(Cause::kDevice))}, {"node", node}});
+}
+
 void JobLoop::on_recovery(LoopContext& context, const std::vector<RankId>& ranks) {
   std::set<std::string> nodes;
   for (const RankId rank : ranks) {
@@ -221,14 +256,10 @@ void JobLoop::on_recovery(LoopContext& context, const std::vector<RankId>& ranks
   }
   remember(context);
   for (const std::string& node : nodes) {
-    if (is_slow(node)) {
-      continue;  // Others of its devices, or its links, are still slow.
+    if (slowdown(node) > 1.0) {
+      continue;  // Others of its devices are still slow.
     }
-    slow_.erase(node);
-    recovered_nodes_.insert(node);
-    verdict_ = fmt::format("node {} computes as fast as its equals again", node);
-    context.out.event(job_->name, "recovery", node, verdict_,
-                      {{"cause", std::string(to_string(Cause::kDevice))}, {"node", node}});
+    end_compute_episode(context, node, "computes as fast as its equals again");
   }
   verdict_evidence_.clear();
   put(verdict_evidence_, "node", *nodes.begin());

@@ -179,6 +179,9 @@ class JobLoop {
   [[nodiscard]] bool is_slow(const std::string& node) const;
   void on_no_culprit(LoopContext& context, const Verdict& verdict);
   void on_recovery(LoopContext& context, const std::vector<RankId>& ranks);
+  /// The node's devices are well; its links may still be slow.
+  void end_compute_episode(LoopContext& context, const std::string& node, std::string_view why);
+  void on_input_recovery(LoopContext& context, const std::vector<RankId>& ranks);
   [[nodiscard]] std::vector<Evidence> verdict_evidence(const Verdict& verdict) const;
 
   // job_trial.cc

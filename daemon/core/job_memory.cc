@@ -75,6 +75,7 @@ void JobLoop::restore_memory(LoopContext& context) {
 
 void JobLoop::know_devices(LoopContext& context, const std::string& node,
                            const JobAttachment& attachment) {
+  const bool was_slow = slowdown(node) > 1.0;
   for (const RankAttachment& entry : attachment.ranks) {
     const std::string before = memory_.device(entry.rank);
     if (!memory_.seat(entry.rank, entry.device_uuid)) {
@@ -87,8 +88,6 @@ void JobLoop::know_devices(LoopContext& context, const std::string& node,
       watch_.restore(entry.rank, row->slowdown);
       slow_.try_emplace(node, Slow{Cause::kDevice, row->since_s, row->since_s, 0, 0, 0});
       review_wanted_ = true;
-    } else if (!is_slow(node)) {
-      slow_.erase(node);
     }
     context.out.event(
         job_->name, "device_changed", node,
@@ -97,6 +96,10 @@ void JobLoop::know_devices(LoopContext& context, const std::string& node,
             job_->cluster.device_of(entry.rank), node, entry.device_uuid, before,
             slow ? fmt::format("it was {:.2f} times as slow where it was before", row->slowdown)
                  : "nothing is held against it"));
+  }
+  if (was_slow && slowdown(node) <= 1.0) {
+    end_compute_episode(context, node, "has another device in place of the slow one");
+    review_wanted_ = true;
   }
   remember(context);
 }

@@ -117,8 +117,9 @@ Outlook JobLoop::outlook(const Ask& ask, const ReplanSolved& solved) const {
 std::vector<Evidence> JobLoop::no_culprit_evidence(const LoopContext& context,
                                                    const Verdict& verdict) const {
   std::vector<Evidence> evidence = verdict_evidence(verdict);
-  const double before_s = verdict.of_step ? verdict.before : healthy_step_s_;
-  const double after_s = verdict.of_step ? verdict.after : watch_.recent_step_s();
+  const bool of_step = verdict.in_seconds && verdict.cause != Cause::kInput;
+  const double before_s = of_step ? verdict.before : healthy_step_s_;
+  const double after_s = of_step ? verdict.after : watch_.recent_step_s();
   AnswerPrice telling{"tell_operator", after_s, 0, 0, true, std::string(advice(verdict.cause))};
   if (before_s > 0 && after_s > before_s) {
     Outlook ahead;

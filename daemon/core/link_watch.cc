@@ -23,6 +23,13 @@ constexpr double kSpread = 0.5;
 constexpr std::size_t kFewLinks = 4;
 // Observations of each link that a verdict waits for after the first alarm.
 constexpr std::size_t kSettle = 3;
+// A link beside a slow one joins it when it is so sure and so near to its level. It is waited for
+// when it lies there by now, as long again as the first alarm took, at most so many intervals.
+constexpr double kJoinErrors = 4;
+constexpr double kJoinShare = 0.6;
+constexpr double kNearShare = 0.5;
+constexpr std::size_t kFew = 4;
+constexpr std::uint32_t kMostRounds = 32;
 
 }  // namespace
 
@@ -169,14 +176,51 @@ void LinkWatch::observe(NodeId from, NodeId to, double seconds_per_byte, const S
   const bool was_slow = link.level.alarmed();
   link.level.observe(value, link.sensitivity(), stamp);
   learnt_[tier(pair)] += was_learning && !link.level.learning() ? 1 : 0;
+  const auto live = [this] {
+    return static_cast<std::size_t>(std::count_if(
+        links_.begin(), links_.end(), [](const auto& entry) { return entry.second.live; }));
+  };
   if (waiting_ > 0) {
-    --waiting_;
+    if (--waiting_ == 0 && undecided()) {
+      ++rounds_;
+      waiting_ = live();
+    }
     due_ = waiting_ == 0;
   } else if (!due_ && !was_slow && link.level.alarmed() && !link.level.blamed()) {
-    waiting_ =
-        kSettle * static_cast<std::size_t>(std::count_if(
-                      links_.begin(), links_.end(), [](const auto& l) { return l.second.live; }));
+    waiting_ = kSettle * live();
+    rounds_ = 0;
   }
+}
+
+const Level* LinkWatch::beside(const Pair& pair) const {
+  for (const auto& [other, link] : links_) {
+    const bool shares = other.first == pair.first || other.second == pair.second;
+    if (shares && other != pair && link.live && !link.level.blamed() && link.slow()) {
+      return &link.level;
+    }
+  }
+  return nullptr;
+}
+
+bool LinkWatch::joins(const Pair& pair, const Link& link) const {
+  if (!link.live || link.level.learning() || link.slow() || link.level.confidence() < kJoinErrors) {
+    return false;
+  }
+  const Level* slow = beside(pair);
+  return slow != nullptr && link.level.deviation() > kJoinShare * slow->deviation();
+}
+
+bool LinkWatch::undecided() const {
+  return std::any_of(links_.begin(), links_.end(), [this](const auto& entry) {
+    const Level& level = entry.second.level;
+    if (!entry.second.live || level.learning() || entry.second.slow() ||
+        joins(entry.first, entry.second)) {
+      return false;
+    }
+    const Level* slow = beside(entry.first);
+    return slow != nullptr && rounds_ < std::min(slow->run(), kMostRounds) &&
+           level.recent(kFew) - level.baseline() > kNearShare * slow->deviation();
+  });
 }
 
 bool LinkWatch::rising() const {
@@ -203,7 +247,7 @@ std::vector<LinkFault> LinkWatch::take_faults() {
   std::vector<Pair> fine;
   for (auto& [pair, link] : links_) {
     if (link.live && !link.level.learning()) {
-      (link.slow() ? slow : fine).push_back(pair);
+      (link.slow() || joins(pair, link) ? slow : fine).push_back(pair);
     }
     if (link.level.alarmed() && !link.slow()) {
       link.level.dismiss();

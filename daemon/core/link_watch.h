@@ -106,12 +106,19 @@ class LinkWatch {
   [[nodiscard]] std::uint32_t tier(const Pair& pair) const;
   [[nodiscard]] double usual(const Pair& pair) const;
   [[nodiscard]] bool shows(const LinkFault& fault, const Pair& pair) const;
+  /// The slow link that is not told yet and shares a NIC with this one; null when none does.
+  [[nodiscard]] const Level* beside(const Pair& pair) const;
+  /// Beside a slow link this one is as slow, though alone it would not be sure.
+  [[nodiscard]] bool joins(const Pair& pair, const Link& link) const;
+  /// A link may yet join one that is slow: whose fault it is would be told wrongly.
+  [[nodiscard]] bool undecided() const;
 
   const solver::Cluster& cluster_;
   std::map<Pair, Link> links_;
   std::array<std::size_t, 4> learnt_{};  ///< [tier]: links that have had a level
   std::vector<LinkFault> faults_;
-  std::size_t waiting_ = 0;  ///< observations until the verdict is due
+  std::size_t waiting_ = 0;   ///< observations until the verdict is due
+  std::uint32_t rounds_ = 0;  ///< that it was put off
   bool due_ = false;
 };
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <set>
 #include <utility>
 
 namespace tapas::daemon {
@@ -47,16 +46,9 @@ constexpr double kReplicaBeyondChance = 1.5;
 // A rank is far off in a step when it is so slow, and by so much more than its noise.
 constexpr double kFarOff = 0.155;
 constexpr double kFarOffNoise = 3.5;
-// When more of the nodes flap than one in so many, the work is uneven.
-constexpr std::size_t kFlappingNodes = 8;
 // Real jobs warm up, some in waves; a step time that rises that early is learnt, not reported.
 constexpr std::uint32_t kWarmUpSteps = 128;
 constexpr double kMaxSlowdown = 10.0;
-// A long batch makes all stages of its replica slow by about the same; by chance it is the same
-// replica's for some steps.
-constexpr double kAlike = 0.7;
-constexpr std::uint32_t kFewBatches = 8;
-constexpr std::uint32_t kLongestRunOfBatches = 32;
 
 /// Lower median: with two halves the faster one is the yardstick. NaN when empty.
 double median(std::vector<double>& values) {
@@ -103,6 +95,8 @@ Watch::Watch(std::uint32_t ranks)
       compute_(kLearnWallSteps, std::numeric_limits<double>::max()),
       flaps_(ranks),
       joined_(ranks, nullptr),
+      input_(ranks),
+      hints_(ranks),
       log_ratio_(ranks, kNone),
       latest_(ranks, kNone) {}
 
@@ -129,6 +123,8 @@ void Watch::follow(const Roles& roles) {
   wall_ = Level(kLearnWallSteps, std::numeric_limits<double>::max());
   compute_ = wall_;
   rotating_ranks_ = rotating_replicas_ = Rotating();
+  input_.restart();
+  hints_.restart();
   const double held = std::max(1.0, static_cast<double>(roles_.held()));
   doubt_ = std::max(2.0, std::sqrt(2 * std::log(held)));
   ranks_by_chance_ = Rotating::by_chance(1, std::max(1U, roles_.held()));
@@ -186,6 +182,8 @@ void Watch::new_session() {
   compute_.restart();
   rotating_ranks_.restart();
   rotating_replicas_.restart();
+  input_ = InputWatch(static_cast<std::uint32_t>(ranks_.size()));
+  hints_.restart();
   rank_noise_.restart();
   team_noise_.restart();
   wall_noise_.restart();
@@ -203,6 +201,7 @@ void Watch::forget(RankId rank) {
   ranks_[rank.value()].restart();
   previous_[rank.value()] = kNone;
   flaps_[rank.value()].reset();
+  input_.forget(rank);
 }
 
 Sensitivity Watch::rank_sensitivity() const {
@@ -240,21 +239,25 @@ std::optional<JobStep> Watch::observe(const WholeStep& step) {
   observe_compute(step, stamp);
   observe_stages(stamp);
   observe_wall(out.wall_s, stamp);
+  input_.observe(step, roles_, out.wall_s, stamp);
   settle();
   return out;
 }
 
 void Watch::observe_compute(const WholeStep& step, const StepStamp& stamp) {
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    const RankStep& entry = step.ranks[rank];
+    const Role& role = roles_.of(RankId(rank));
+    const bool known = role.held && entry.seen && entry.compute_s > 0 && role.compute_s > 0;
+    log_ratio_[rank] = known ? std::log(entry.compute_s / role.compute_s) : kNone;
+  }
+  hints_.take_out(step, roles_, log_ratio_, stamp);
   std::vector<double> all;
   std::vector<double> group;
   for (std::uint32_t stage = 0; stage < roles_.by_stage().size(); ++stage) {
     group.clear();
     for (const RankId rank : roles_.by_stage()[stage]) {
-      const RankStep& entry = step.ranks[rank.value()];
-      const double expected = roles_.of(rank).compute_s;
-      const bool known = entry.seen && entry.compute_s > 0 && expected > 0;
-      log_ratio_[rank.value()] = known ? std::log(entry.compute_s / expected) : kNone;
-      if (known) {
+      if (!std::isnan(log_ratio_[rank.value()])) {
         group.push_back(log_ratio_[rank.value()]);
       }
     }
@@ -405,7 +408,11 @@ void Watch::observe_wall(double wall_s, const StepStamp& stamp) {
     wall_noise_.add(std::abs(value - previous_wall_));
   }
   previous_wall_ = value;
+  const bool was_learning = wall_.learning();
   wall_.observe(value, wall_sensitivity(), stamp);
+  if (was_learning && !wall_.learning()) {
+    learnt_at_step_ = stamp.step;
+  }
   session_steps_ = std::min(session_steps_ + 1, kWarmUpSteps);
   if (wall_.alarmed() && session_steps_ < kWarmUpSteps) {
     wall_.restart();
@@ -422,8 +429,8 @@ void Watch::settle() {
                      std::any_of(teams_.begin(), teams_.end(),
                                  [](const Team& team) { return team.level().alarmed(); }) ||
                      std::any_of(stages_.begin(), stages_.end(), alarmed) ||
-                     (wall_.alarmed() && !any_blamed()) || rotating_ranks_.alarmed() ||
-                     rotating_replicas_.alarmed();
+                     (wall_.alarmed() && !explained()) || rotating_ranks_.alarmed() ||
+                     rotating_replicas_.alarmed() || !late().empty();
   due_ = alarm_.tick(begun, begun && clear_cut());
   bool recovered = false;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -460,181 +467,6 @@ bool Watch::clear_cut() const {
     any = any || alarmed;
   }
   return any;
-}
-
-void Watch::join() {
-  std::fill(joined_.begin(), joined_.end(), nullptr);
-  for (const std::vector<Team*>& group : groups_) {
-    join(group);
-  }
-}
-
-void Watch::join(const std::vector<Team*>& group) {
-  const Sensitivity sensitivity = rank_sensitivity();
-  double sum = 0;
-  std::size_t slow = 0;
-  for (const Team* team : group) {
-    for (const RankId rank : team->ranks()) {
-      if (ranks_[rank.value()].alarmed()) {
-        sum += ranks_[rank.value()].deviation();
-        ++slow;
-      }
-    }
-    if (team->slow(ranks_, sensitivity)) {
-      sum += team->level().deviation();
-      ++slow;
-    }
-  }
-  if (slow == 0) {
-    return;
-  }
-  const double level = sum / static_cast<double>(slow);
-  for (const Team* team : group) {
-    if (!team->slow(ranks_, sensitivity) && !team->joins(level)) {
-      continue;
-    }
-    for (const RankId rank : team->ranks()) {
-      joined_[rank.value()] = team->without(ranks_[rank.value()]) ? nullptr : &team->level();
-    }
-  }
-}
-
-bool Watch::flaps_alone() const {
-  std::set<std::pair<std::uint32_t, std::uint32_t>> flapping;
-  for (std::uint32_t rank = 0; rank < flaps_.size(); ++rank) {
-    if (flaps_[rank].suspect()) {
-      flapping.emplace(roles_.of(RankId(rank)).replica, roles_.of(RankId(rank)).stage);
-    }
-  }
-  return flapping.size() <= std::max<std::size_t>(1, roles_.nodes().size() / kFlappingNodes);
-}
-
-RankDeviation Watch::flapping(RankId rank) const {
-  const Flaps& flaps = flaps_[rank.value()];
-  const double before = ranks_[rank.value()].baseline();
-  RankDeviation out;
-  out.rank = rank;
-  out.share = flaps.share();
-  out.slowdown = 1 + out.share * (std::exp(flaps.height()) - 1);
-  out.before = std::exp(before);
-  out.after = std::exp(before + flaps.height());
-  out.confidence = flaps.confidence();
-  out.since = flaps.since();
-  out.steps = flaps.run();
-  return out;
-}
-
-bool Watch::with_its_replica(RankId rank, const Level& level) const {
-  const bool lasts = level.run() > kLongestRunOfBatches;
-  if (lasts && ranks_[rank.value()].steady()) {
-    return false;
-  }
-  const Role& role = roles_.of(rank);
-  std::vector<double> others;
-  for (const RankId other : roles_.by_replica()[role.replica]) {
-    const Level& its = ranks_[other.value()];
-    if (roles_.of(other).stage == role.stage || its.blamed() || its.learning()) {
-      continue;
-    }
-    if (!lasts) {
-      others.push_back(its.recent(level.run()) - its.baseline());
-    } else {
-      others.push_back(its.run() > kLongestRunOfBatches ? its.deviation() : 0);
-    }
-  }
-  return !others.empty() && median(others) > kAlike * level.deviation();
-}
-
-Findings Watch::findings() {
-  Findings out;
-  out.reporting = reporting_;
-  out.expected = roles_.held();
-  out.compute_known = compute_known_;
-  out.compute_ratio = compute_.learning() ? 1.0 : std::exp(compute_.deviation());
-  const Sensitivity sensitivity = rank_sensitivity();
-  const auto above = [](double baseline, const Level& level) {
-    return Deviation{
-        std::exp(level.deviation()), std::exp(baseline), std::exp(baseline + level.deviation()),
-        level.confidence(),          level.since(),      level.run()};
-  };
-  const auto deviation = [&](const Level& level) { return above(level.baseline(), level); };
-  join();
-  const bool alone = flaps_alone();
-  bool undecided = false;
-  std::set<const Level*> uneven;
-  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    Level& level = ranks_[rank];
-    const Role& role = roles_.of(RankId(rank));
-    if (!level.alarmed() && joined_[rank] == nullptr) {
-      if (flaps_[rank].alarmed() && role.held && alone) {
-        out.ranks.push_back(flapping(RankId(rank)));
-      } else if (flaps_[rank].alarmed()) {
-        flaps_[rank].reset();
-      }
-      continue;
-    }
-    const bool holds = role.held && (level.holds(sensitivity) || joined_[rank] != nullptr);
-    if (!holds) {
-      level.dismiss();
-      continue;
-    }
-    const Level& risen = level.alarmed() ? level : *joined_[rank];
-    if (with_its_replica(RankId(rank), risen)) {
-      if (risen.run() < kFewBatches || level.steady()) {
-        undecided = true;
-      } else {
-        uneven.insert(&risen);
-      }
-      continue;
-    }
-    RankDeviation& found = out.ranks.emplace_back();
-    static_cast<Deviation&>(found) = above(level.baseline(), risen);
-    found.rank = RankId(rank);
-  }
-  for (Level& level : ranks_) {
-    if (uneven.contains(&level)) {
-      level.dismiss();
-    }
-  }
-  for (Team& team : teams_) {
-    if (uneven.contains(&team.level()) ||
-        (team.level().alarmed() && !team.level().holds(sensitivity))) {
-      team.dismiss();
-    }
-  }
-  for (std::uint32_t stage = 0; stage < stages_.size(); ++stage) {
-    if (!stages_[stage].holds(sensitivity)) {
-      if (stages_[stage].alarmed()) {
-        stages_[stage].dismiss();
-      }
-    } else {
-      StageDeviation& found = out.stages.emplace_back();
-      static_cast<Deviation&>(found) = deviation(stages_[stage]);
-      found.stage = stage;
-    }
-  }
-  if (!any_blamed() && wall_.holds(wall_sensitivity())) {
-    if (!undecided) {
-      out.job = deviation(wall_);
-    }
-  } else if (wall_.alarmed()) {
-    wall_.dismiss();
-  }
-  for (Rotating* rotating : {&rotating_replicas_, &rotating_ranks_}) {
-    const bool explains = out.job && rotating->may_explain(wall_.deviation());
-    if (rotating->holds(rotating_sensitivity()) || explains) {
-      out.rotating = out.rotating ? out.rotating : deviation(rotating->level());
-    } else if (rotating->alarmed()) {
-      rotating->dismiss();
-    }
-  }
-  // What the step took before says nothing about the present.
-  std::size_t slow = walls_.size();
-  for (const RankDeviation& rank : out.ranks) {
-    slow = rank.share < 1 ? slow : std::min<std::size_t>(slow, rank.steps);
-  }
-  walls_.erase(walls_.begin(), walls_.end() - static_cast<std::ptrdiff_t>(slow));
-  return out;
 }
 
 void Watch::blame(RankId rank, double slowdown) {
@@ -683,10 +515,21 @@ std::vector<RankId> Watch::take_recovered() {
     }
   }
   if (!out.empty()) {
-    // What the step time was learnt with a culprit says nothing about health.
-    wall_.clear();
-    wall_.restart();
-    compute_.restart();
+    learn_step_anew();
+  }
+  return out;
+}
+
+void Watch::learn_step_anew() {
+  wall_.clear();
+  wall_.restart();
+  compute_.restart();
+}
+
+std::vector<RankId> Watch::take_input_recovered() {
+  std::vector<RankId> out = input_.take_recovered(roles_);
+  if (!out.empty() && !any_late()) {
+    learn_step_anew();
   }
   return out;
 }

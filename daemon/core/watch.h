@@ -2,11 +2,13 @@
 
 #include "base/ids.h"
 #include "daemon/core/flaps.h"
+#include "daemon/core/input_watch.h"
 #include "daemon/core/level.h"
 #include "daemon/core/roles.h"
 #include "daemon/core/rotating.h"
 #include "daemon/core/step_window.h"
 #include "daemon/core/team.h"
+#include "daemon/core/work_hints.h"
 #include "solver/model/cluster_state.h"
 
 #include <cstdint>
@@ -49,8 +51,15 @@ struct Findings {
   /// The slowest rank or replica of each step against what it usually takes, when it is not the
   /// same one again and again.
   std::optional<Deviation> rotating;
-  double compute_ratio = 1;   ///< median compute against what it was while learning
+  /// Their own data loaders are late: slowdown of the step, before and after in seconds of waiting.
+  std::vector<RankDeviation> late;
+  // What may make the step longer, each by how many times against what it was while learning.
+  double compute_ratio = 1;   ///< median compute
+  double work_ratio = 1;      ///< tokens of the largest batch, as far as compute follows them
+  double input_ratio = 1;     ///< the longest wait for input
   bool compute_known = true;  ///< false: the ranks report wall times only
+  /// Slow with its replica: a long batch, or the nodes; time will tell.
+  bool undecided = false;
   std::uint32_t reporting = 0;
   std::uint32_t expected = 0;
 };
@@ -77,7 +86,8 @@ class Watch {
 
   /// A new epoch: ranks whose work changed learn again, blames stay.
   void follow(const Roles& roles);
-  /// The job's processes were started anew: all learn again, blames stay with their devices.
+  /// The job's processes were started anew: all learn again, blames stay with their devices, those
+  /// of data loaders end with them.
   void new_session();
   /// Another device sits in the slot.
   void forget(RankId rank);
@@ -98,16 +108,23 @@ class Watch {
   /// step's return is still noticed.
   void accept(const std::vector<std::uint32_t>& stages);
   void accept_rotating();
+  /// Their loaders are late: told, and no step time that grows with it is.
+  void accept_late(RankId rank) { input_.blame(rank); }
   /// Culprits back at their baseline, once the other devices of a node had time to join; cleared.
   [[nodiscard]] std::vector<RankId> take_recovered();
   [[nodiscard]] bool take_job_recovered();
   [[nodiscard]] std::vector<std::uint32_t> take_recovered_stages();
   [[nodiscard]] bool take_rotating_recovered();
+  /// Their input is there in time again.
+  [[nodiscard]] std::vector<RankId> take_input_recovered();
   /// Culprits whose level changed; the new level is taken over.
   [[nodiscard]] std::vector<RankId> take_moved();
 
   /// A rank that the plan uses is slow.
   [[nodiscard]] bool any_blamed() const;
+  /// A rank's data loader is known to be late.
+  [[nodiscard]] bool any_late() const { return input_.any_blamed(); }
+  [[nodiscard]] bool is_late(RankId rank) const { return input_.level(rank).blamed(); }
   [[nodiscard]] bool any_suspect() const { return alarm_.waiting() || due_; }
   /// A rank is half way to an alarm, or a blamed one to its baseline.
   [[nodiscard]] bool rising() const;
@@ -134,6 +151,18 @@ class Watch {
   void observe_flaps(RankId rank, double value, const StepStamp& stamp);
   void observe_rotating(const StepStamp& stamp);
   void observe_wall(double wall_s, const StepStamp& stamp);
+  /// Someone is known to be slow or late: nothing else is said about longer steps.
+  [[nodiscard]] bool explained() const { return any_blamed() || any_late(); }
+  /// Ranks with late loaders. A stage that waits for its neighbours anyway may load its batch
+  /// meanwhile: only what makes the step longer counts. When it was so from the start nobody knows
+  /// how long the step would be.
+  [[nodiscard]] std::vector<RankId> late() const;
+  /// What the step took until now was learnt with a culprit.
+  void learn_step_anew();
+  void find_ranks(Findings& out);
+  void find_stages(Findings& out);
+  void find_late(Findings& out);
+  void find_rotating(Findings& out);
   void settle();
   void make_teams();
   /// Nobody beside an alarmed one is half way to an alarm.
@@ -165,6 +194,8 @@ class Watch {
   std::vector<std::vector<Team*>> groups_;
   /// Per rank, of the latest findings: the level of its team when it is slow with that, else null.
   std::vector<const Level*> joined_;
+  InputWatch input_;
+  WorkHints hints_;
   Rotating rotating_ranks_;     ///< pauses
   Rotating rotating_replicas_;  ///< uneven batches: they hit all ranks of a replica
   double ranks_by_chance_ = 0;
@@ -173,7 +204,8 @@ class Watch {
   NoiseEstimate rank_noise_;
   NoiseEstimate team_noise_;
   NoiseEstimate wall_noise_;
-  std::vector<double> walls_;  ///< last few, oldest first
+  std::vector<double> walls_;         ///< last few, oldest first
+  std::uint64_t learnt_at_step_ = 0;  ///< step at which the step time was learnt
   double previous_wall_ = 0;
   Settle alarm_;
   Settle recovery_;

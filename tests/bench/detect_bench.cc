@@ -16,8 +16,9 @@ using daemon::testing::Tally;
 using daemon::testing::Trace;
 using daemon::testing::TraceSpec;
 
-/// Records a second on one core, from the window to the levels, for the largest job.
-Measurement ingest() {
+/// Records a second on one core, from the window to the levels, for the largest job. `all`: the
+/// ranks tell waits for input and tokens, too.
+Measurement ingest(bool all) {
   constexpr std::uint32_t kRanks = 16384;
   constexpr std::uint64_t kSteps = 60;
   TraceSpec spec;
@@ -25,6 +26,8 @@ Measurement ingest() {
   spec.noise = 0.05;
   spec.healthy_steps = kSteps;
   spec.faulty_steps = 0;
+  spec.packed = all ? 0.1 : 0;
+  spec.hints = all;
   Trace trace(spec);
   daemon::StepWindow window(kRanks);
   window.follow(kRanks);
@@ -42,6 +45,10 @@ Measurement ingest() {
       sample.microbatches = 1;
       sample.wall_s = drawn.ranks[rank].wall_s;
       sample.forward_s = drawn.ranks[rank].compute_s;
+      if (all) {
+        sample.work_tokens = static_cast<std::uint32_t>(drawn.ranks[rank].tokens);
+        sample.input_wait_s = 0.001 * (rank % 7);
+      }
     }
     const double begin_s = thread_cpu_s();
     for (const daemon::StepSample& sample : samples) {
@@ -53,7 +60,8 @@ Measurement ingest() {
     }
     busy_s += thread_cpu_s() - begin_s;
   }
-  return {"detect.ingest_16384", kSteps * kRanks / busy_s, "records/s", 300'000, false};
+  return {all ? "detect.ingest_16384_hints" : "detect.ingest_16384", kSteps * kRanks / busy_s,
+          "records/s", 300'000, false};
 }
 
 std::vector<Measurement> quality() {

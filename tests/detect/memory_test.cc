@@ -1,11 +1,15 @@
-// Counts the blocks of memory that live while a job is watched for a million steps.
+// Counts the blocks of memory that live while a job is watched for a million steps, and while all
+// agents come back again and again.
+#include "daemon/core/core.h"
 #include "daemon/core/watch.h"
 #include "tests/detect/live_blocks.h"
 #include "tests/detect/trace.h"
+#include "tests/unit/solver/jobs.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -47,6 +51,51 @@ TEST(Detection, TheMemoryOfAMillionStepsIsThatOfAThousand) {
     }
   }
   EXPECT_LE(live_blocks(), after_warm_up + 8);
+}
+
+TEST(Reconnects, OfAllAgentsAHundredTimesLeaveNoMemoryBehind) {
+  constexpr std::uint32_t kNodes = 128;
+  const auto job =
+      std::make_shared<const solver::Job>(solver::testing::small_job(6, kNodes, 2, 2 * kNodes));
+  Restored restored;
+  restored.term = Term(1);
+  auto plan = solver::testing::simple_plan(*job, {0, 4}, kNodes / 2, 2);
+  plan.epoch = Epoch(1);
+  restored.jobs[job->name].active = std::make_shared<const solver::Plan>(plan);
+  Core core({}, {job}, restored);
+  Now now;
+  long before = 0;
+  for (std::uint64_t again = 1; again <= 100; ++again) {
+    for (std::uint32_t n = 0; n < kNodes; ++n) {
+      const std::string& node = job->cluster.nodes[n].name;
+      JobAttachment attachment{job->name, 7, Epoch(1), {}, {}};
+      for (std::uint32_t device = 0; device < 2; ++device) {
+        attachment.ranks.push_back({job->cluster.rank_of(NodeId(n), device), "", 1});
+      }
+      static_cast<void>(core.apply(AgentHello{node, again, Term(1), {attachment}}, now));
+      static_cast<void>(core.apply(AgentHeartbeat{node, 10 * again, 10'000 * again}, now));
+      now.steady += std::chrono::milliseconds(4);
+    }
+    static_cast<void>(core.apply(Tick{}, now));
+    if (again == 3) {
+      before = live_blocks();
+      ASSERT_GT(before, 0);
+    }
+  }
+  EXPECT_LE(live_blocks(), before + before / 5);
+  // Silence of a minute, then all are known again at once.
+  now.steady += std::chrono::minutes(1);
+  static_cast<void>(core.apply(Tick{}, now));
+  for (const AgentView& agent : core.status(now).agents) {
+    EXPECT_FALSE(agent.connected);
+  }
+  for (const solver::Node& node : job->cluster.nodes) {
+    static_cast<void>(core.apply(AgentHello{node.name, 101, Term(1), {}}, now));
+  }
+  for (const AgentView& agent : core.status(now).agents) {
+    EXPECT_TRUE(agent.connected);
+  }
+  EXPECT_LE(live_blocks(), before + before / 5);
 }
 
 }  // namespace

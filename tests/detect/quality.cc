@@ -136,6 +136,41 @@ void faults(const Options& options) {
   fmt::print("\n{} traces each.\n\n", options.seeds);
 }
 
+/// One slow device where batches are packed, with tokens told and without.
+void packed(const Options& options) {
+  constexpr std::array<double, 3> kDepths = {0.1, 0.25, 0.5};
+  constexpr double kPacked = 0.115;
+  std::vector<Group> groups;
+  for (const double depth : kDepths) {
+    for (const bool hints : {false, true}) {
+      Group& group = groups.emplace_back();
+      group.name = fmt::format("{:g} % | {}", 100 * depth, hints ? "yes" : "no");
+      for (std::uint64_t seed = 0; seed < options.seeds; ++seed) {
+        TraceSpec spec = spec_of(Fault::kDevice, depth, kNoises[1], options.first_seed + seed,
+                                 std::min(options.most_ranks, 256U));
+        spec.packed = kPacked;
+        spec.hints = hints;
+        group.specs.push_back(spec);
+      }
+    }
+  }
+  Options alone = options;
+  alone.rivals = false;
+  const auto tallies = run(groups, alone);
+  fmt::print(
+      "A slow device where a replica's batches differ by {:g} %:\n\n| slower by | tokens told | "
+      "right | wrong | missed | steps: median / p99 | said before, in {} steps "
+      "|\n|---|---|---|---|---|---|---|\n",
+      100 * kPacked, tallies[0][0].quiet_steps());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const Tally& tally = tallies[g][0];
+    fmt::print("| {} | {:.1f} % | {:.1f} % | {:.1f} % | {:.0f} / {:.0f} | {} |\n", groups[g].name,
+               tally.right_percent(), tally.wrong_percent(), tally.missed_percent(),
+               tally.delay(0.5), tally.delay(0.99), tally.false_calls());
+  }
+  fmt::print("\n{} traces each.\n\n", options.seeds);
+}
+
 void quiet(const Options& options, std::uint64_t rank_steps) {
   std::vector<Group> groups;
   for (const double noise : options.noises) {
@@ -189,11 +224,13 @@ int main(int argc, char** argv) {
   bool only_curves = false;
   bool only_faults = false;
   bool only_quiet = false;
+  bool only_packed = false;
   bool only_links = false;
   double rank_steps = 2e7;
   app.add_flag("--curves", only_curves, "one slow device or node: noise and depth");
   app.add_flag("--faults", only_faults, "all kinds of faults, all rules");
   app.add_flag("--quiet", only_quiet, "nothing wrong: false episodes");
+  app.add_flag("--packed", only_packed, "packed batches: a slow device, with tokens and without");
   app.add_flag("--links", only_links, "links: NICs, ways, congestion");
   app.add_option("--seeds", options.seeds, "traces of each row [100]")->default_val(100);
   app.add_option("--first-seed", options.first_seed, "the others follow [1]");
@@ -203,7 +240,7 @@ int main(int argc, char** argv) {
   app.add_flag("!--alone", options.rivals, "without the other rules");
   app.add_flag("--wrong", options.wrong, "print what the detector said wrongly to stderr");
   CLI11_PARSE(app, argc, argv);
-  const bool all = !only_curves && !only_faults && !only_quiet && !only_links;
+  const bool all = !only_curves && !only_faults && !only_quiet && !only_packed && !only_links;
   if (all || only_curves) {
     Options alone = options;
     alone.rivals = false;
@@ -211,6 +248,9 @@ int main(int argc, char** argv) {
   }
   if (all || only_faults) {
     faults(options);
+  }
+  if (all || only_packed) {
+    packed(options);
   }
   if (all || only_quiet) {
     quiet(options, static_cast<std::uint64_t>(rank_steps));

@@ -34,6 +34,7 @@ class Detector : public Rule {
     static_cast<void>(watch_.take_recovered_stages());
     static_cast<void>(watch_.take_job_recovered());
     static_cast<void>(watch_.take_rotating_recovered());
+    static_cast<void>(watch_.take_input_recovered());
     if (!watch_.verdict_due()) {
       return std::nullopt;
     }
@@ -43,7 +44,8 @@ class Detector : public Rule {
     }
     take_note(watch_, verdict);
     Call call{verdict.cause, {}, verdict.stages, verdict.sentence};
-    for (const Culprit& culprit : verdict.culprits) {
+    const auto& named = verdict.cause == Cause::kInput ? verdict.late : verdict.culprits;
+    for (const Culprit& culprit : named) {
       call.ranks.insert(call.ranks.end(), culprit.ranks.begin(), culprit.ranks.end());
     }
     std::sort(call.ranks.begin(), call.ranks.end());

@@ -29,6 +29,8 @@ bool right_cause(const Call& call, const Trace& trace) {
       return call.cause == Cause::kData;
     case Fault::kJobWide:
       return call.cause == Cause::kJobWide;
+    case Fault::kInput:
+      return call.cause == Cause::kInput;
   }
   return false;
 }

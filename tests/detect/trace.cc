@@ -47,6 +47,8 @@ std::string_view to_string(Fault fault) {
       return "pauses";
     case Fault::kJobWide:
       return "job-wide";
+    case Fault::kInput:
+      return "input";
   }
   return "";
 }
@@ -87,7 +89,7 @@ TraceSpec spec_of(Fault fault, double depth, double noise, std::uint64_t seed,
   return spec;
 }
 
-Trace::Trace(const TraceSpec& spec) : spec_(spec), random_(spec.seed) {
+Trace::Trace(const TraceSpec& spec) : spec_(spec), random_(spec.seed), loader_(~spec.seed) {
   TAPAS_CHECK(spec.ranks > 0 && spec.ranks % 64 == 0, "{} ranks", spec.ranks);
   draw_layout(random_);
   draw_background(random_);
@@ -176,6 +178,7 @@ void Trace::draw_fault(Random& random) {
     case Fault::kDevice:
     case Fault::kFlapping:
     case Fault::kThermal:
+    case Fault::kInput:
       culprits_ = {device_of(node)};
       break;
     case Fault::kTwoDevices:
@@ -200,6 +203,8 @@ void Trace::draw_fault(Random& random) {
   flapping_share_ = random.between(0.2, 0.3);
   ramp_steps_ = 20 + random.below(60);
   rest_grows_ = random.chance(0.5);
+  loaders_jitter_ = loader_.chance(0.5);
+  input_grows_ = loader_.chance(0.5);
 }
 
 double Trace::shared() {
@@ -234,6 +239,7 @@ void Trace::injure() {
   };
   switch (spec_.fault) {
     case Fault::kNone:
+    case Fault::kInput:
       break;
     case Fault::kDevice:
     case Fault::kHost:
@@ -315,7 +321,8 @@ void Trace::odd_step(double& extra_s) {
     extra_s += random_.between(0.01, 0.05) * rest_s_ / kRestShare;
   }
   if (step_ > checkpoint_steps_ && since == 1 && loader_stalls_ && random_.chance(0.5)) {
-    extra_s += random_.between(2, 210);
+    const double stall_s = random_.between(2, 210);
+    whole_.ranks[loader_.below(spec_.ranks)].input_s = stall_s;
   }
   if (step_ % evaluation_steps_ == 0) {
     whole_.flags |= flag;
@@ -331,6 +338,49 @@ void Trace::odd_step(double& extra_s) {
       extra_s += (factor - 1) * rest_s_ / kRestShare;
     }
   }
+}
+
+void Trace::pack() {
+  constexpr double kTokens = 4096;
+  constexpr double kAttentionShare = 0.2;
+  std::vector<double> length;
+  for (std::uint32_t replica = 0; replica < replicas_; ++replica) {
+    length.push_back(std::exp(spec_.packed * loader_.normal()));
+  }
+  for (std::uint32_t rank = 0; rank < spec_.ranks; ++rank) {
+    const double tokens = length[roles_.of(RankId(rank)).replica];
+    whole_.ranks[rank].compute_s *= tokens * (1 + kAttentionShare * (tokens - 1));
+    whole_.ranks[rank].tokens = spec_.hints ? kTokens * tokens : 0;
+  }
+}
+
+double Trace::load() {
+  constexpr double kJitter = 0.01;
+  constexpr double kStallShare = 0.01;
+  const double usual_s = rest_s_ / kRestShare;
+  double longest_s = 0;
+  if (loaders_jitter_) {
+    for (RankStep& rank : whole_.ranks) {
+      rank.input_s += kJitter * usual_s * std::abs(loader_.normal());
+    }
+    if (loader_.chance(kStallShare)) {
+      whole_.ranks[loader_.below(spec_.ranks)].input_s += usual_s * loader_.between(0.1, 1);
+    }
+  }
+  if (step_ >= fault_step()) {
+    const double late_s = spec_.depth * usual_s;
+    const bool all = spec_.fault == Fault::kJobWide && rest_grows_ && input_grows_;
+    for (std::uint32_t rank = 0; rank < spec_.ranks && all; ++rank) {
+      whole_.ranks[rank].input_s += late_s * loader_.between(0.9, 1);
+    }
+    if (spec_.fault == Fault::kInput) {
+      whole_.ranks[culprits_[0].value()].input_s += late_s;
+    }
+  }
+  for (const RankStep& rank : whole_.ranks) {
+    longest_s = std::max(longest_s, rank.input_s);
+  }
+  return longest_s;
 }
 
 const WholeStep& Trace::next() {
@@ -350,12 +400,17 @@ const WholeStep& Trace::next() {
     const double value = common + wandered_[rank] + noise_[rank] * random_.normal();
     whole_.ranks[rank].compute_s =
         pace_s_[rank] * std::exp(value) + (collecting ? collection_s_ / microbatches_ : 0);
+    whole_.ranks[rank].input_s = 0;
   }
   injure();
+  if (spec_.packed > 0) {
+    pack();
+  }
   double extra_s = 0;
   odd_step(extra_s);
-  const bool grows = spec_.fault == Fault::kJobWide && rest_grows_ && step_ >= fault_step();
-  double wall_s = critical_path_s();
+  const bool grows =
+      spec_.fault == Fault::kJobWide && rest_grows_ && !input_grows_ && step_ >= fault_step();
+  double wall_s = critical_path_s() + load();
   wall_s += extra_s + rest_s_ * std::exp(common) + (grows ? spec_.depth * rest_s_ / kRestShare : 0);
   if (session_step_ == 1) {
     whole_.flags |= tags_ ? 1U : 0U;

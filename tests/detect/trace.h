@@ -24,8 +24,9 @@ enum class Fault : std::uint8_t {
   kData,    ///< uneven sequences: in each step other replicas are slow, with all their ranks
   kPauses,  ///< in each step other devices pause
   kJobWide,
+  kInput,  ///< one rank's data loader is late in each step
 };
-inline constexpr std::uint32_t kFaults = 10;
+inline constexpr std::uint32_t kFaults = 11;
 [[nodiscard]] std::string_view to_string(Fault fault);
 
 /// What to make. The seed decides all else: layout, offsets of devices, what else goes on.
@@ -37,6 +38,10 @@ struct TraceSpec {
   std::uint32_t ranks = 64;  ///< a multiple of 64
   std::uint32_t healthy_steps = 300;
   std::uint32_t faulty_steps = 400;
+  /// Batches are packed: a replica's tokens differ by this (standard deviation, log) from step to
+  /// step, its compute by a little more, as attention is not linear; 0 = all alike.
+  double packed = 0;
+  bool hints = false;  ///< the ranks tell their tokens
 };
 
 /// Noise of a rank's compute in recorded runs, and one between.
@@ -105,8 +110,14 @@ class Trace {
   [[nodiscard]] double critical_path_s() const;
   void odd_step(double& extra_s);
 
+  /// Draws the tokens of each replica: compute follows them.
+  void pack();
+  /// What ranks wait for their batches in this step; returns the longest wait.
+  double load();
+
   TraceSpec spec_;
   Random random_;
+  Random loader_;  ///< apart, so that input changes nothing else that is drawn
   solver::Cluster cluster_;
   Roles roles_;
   std::uint32_t replicas_ = 1;
@@ -130,6 +141,7 @@ class Trace {
   double checkpoint_s_ = 0;
   bool checkpoint_waits_ = true;
   bool loader_stalls_ = false;
+  bool loaders_jitter_ = false;  ///< each rank waits a little, some now and then for long
   std::uint64_t evaluation_steps_ = 0;
   double evaluation_s_ = 0;
   std::uint64_t collection_steps_ = 0;  ///< planned garbage collection; 0 = none
@@ -147,6 +159,7 @@ class Trace {
   std::vector<std::uint32_t> pause_phase_;  ///< per rank
   std::uint64_t ramp_steps_ = 1;
   bool rest_grows_ = false;
+  bool input_grows_ = false;  ///< that rest is everybody's wait for input
 
   std::uint64_t step_ = 0;
   std::uint64_t session_step_ = 0;

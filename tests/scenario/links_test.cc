@@ -38,6 +38,25 @@ TEST(Links, ASlowNicIsNamedByDirectionAndNobodyElse) {
   }
 }
 
+TEST(Links, RecoveryOfComputeIsToldWhileTheLinksAreStillSlow) {
+  Sim sim(job_on(8, 4), {});
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100)) << sim.view().phase;
+  const std::string culprit = node_name(sim, 1);
+  sim.slow_links(culprit, {.send = 3, .receive = 1, .inside = 1});
+  sim.slow(culprit, 1.6);
+  ASSERT_TRUE(sim.run_till([&] { return sim.events("verdict").size() >= 2; }, 120))
+      << verdicts(sim);
+  sim.slow(culprit, 1.0);
+  ASSERT_TRUE(sim.run_till([&] { return !sim.events("recovery").empty(); }, 60));
+  EXPECT_EQ(text(sim.events("recovery").front(), "cause"), "device");
+  EXPECT_NE(told(sim, "recovery").find("its links are still slow"), std::string::npos)
+      << told(sim, "recovery");
+  ASSERT_EQ(sim.view().slow_links.size(), 1U);
+  sim.slow_links(culprit, {});
+  ASSERT_TRUE(sim.run_till([&] { return sim.events("recovery").size() == 2; }, 60));
+  EXPECT_EQ(text(sim.events("recovery").back(), "cause"), "link");
+}
+
 TEST(Links, ASlowPathIsNoNodesFault) {
   Sim sim(job_on(8, 4), {});
   ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100)) << sim.view().phase;

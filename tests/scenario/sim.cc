@@ -602,8 +602,8 @@ void Sim::end_step(Epoch epoch, double begin_s, const OddStep& odd) {
       const solver::Position& position = plan.placement[r][s];
       for (const std::uint16_t device : position.devices) {
         const RankId rank = job_->cluster.rank_of(position.node, device);
-        const double factor = truth_.slowdown(rank) * std::max(0.2, noise(random_)) * scale_ *
-                              plan.microbatches[r] * odd.job_factor;
+        double factor = truth_.slowdown(rank) * std::max(0.2, noise(random_)) * scale_ *
+                        plan.microbatches[r] * odd.job_factor;
         if (odd.lost.contains(rank)) {
           continue;
         }
@@ -618,6 +618,13 @@ void Sim::end_step(Epoch epoch, double begin_s, const OddStep& odd) {
         sample.end_time_s = kJobStartS + now_s_ + (off == clock_off_s_.end() ? 0 : off->second);
         sample.flags = flags_ | odd.flags;
         sample.microbatches = plan.microbatches[r];
+        if (const auto waits = odd.input_s.find(rank); waits != odd.input_s.end()) {
+          sample.input_wait_s = waits->second;
+        }
+        if (const auto work = odd.work.find(rank); work != odd.work.end()) {
+          factor *= work->second;
+          sample.work_tokens = static_cast<std::uint32_t>(4096 * work->second);
+        }
         sample.wall_s = last_step_s_;
         sample.forward_s = std::min(compute[r][s].forward_s * factor, last_step_s_ / 3);
         sample.backward_s = std::min(compute[r][s].backward_s * factor, last_step_s_ * 2 / 3);

@@ -58,6 +58,8 @@ struct OddStep {
   double extra_s = 0;           ///< of the step, nobody's compute
   std::set<RankId> lost = {};   ///< their records never arrive
   std::set<RankId> in_ms = {};  ///< they take milliseconds for seconds
+  std::map<RankId, double> input_s = {};  ///< what they wait for their batches
+  std::map<RankId, double> work = {};     ///< tokens of their batches, which they tell; 1 = usual
 };
 
 class Sim {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -87,6 +88,50 @@ TEST(Replay, AnotherSlowRankInEachStepIsTheData) {
   ASSERT_EQ(episodes.size(), 1U);
   EXPECT_EQ(episodes[0].verdict.cause, Cause::kData) << episodes[0].verdict.sentence;
   EXPECT_TRUE(episodes[0].verdict.culprits.empty());
+}
+
+/// 8 replicas of one rank; from step 61 on rank 3 is `late_s` late with its input or, for 0, rank 5
+/// is slow by 20 %. Batches differ in their tokens, told or not.
+std::string loading_steps(double late_s, bool told) {
+  std::mt19937_64 random(9);
+  std::normal_distribution<double> normal(0, 1);
+  std::string text = fmt::format("step,rank,dp_rank,compute_s,input_wait_s,step_span_s{}\n",
+                                 told ? ",work_tokens" : "");
+  for (int step = 1; step <= 160; ++step) {
+    std::vector<double> tokens;
+    for (int rank = 0; rank < 8; ++rank) {
+      tokens.push_back(std::round(4096 * std::exp(0.15 * normal(random))));
+    }
+    const double wait_s = step > 60 ? late_s : 0.0;
+    const double span_s = *std::max_element(tokens.begin(), tokens.end()) / 4000 + wait_s;
+    for (int rank = 0; rank < 8; ++rank) {
+      const double own = tokens[static_cast<std::size_t>(rank)];
+      text +=
+          fmt::format("{},{},{},{:.6f},{:.6f},{:.6f}{}\n", step, rank, rank,
+                      own / 4096 * std::exp(0.01 * normal(random)) *
+                          (late_s == 0 && rank == 5 && step > 60 ? 1.2 : 1.0),
+                      rank == 3 ? wait_s : 0.0, span_s, told ? fmt::format(",{:.0f}", own) : "");
+    }
+  }
+  return text;
+}
+
+TEST(Replay, TakesWaitsForInputAndTokens) {
+  const auto episodes = replayed(loading_steps(0.6, true));
+  ASSERT_EQ(episodes.size(), 1U);
+  EXPECT_EQ(episodes[0].verdict.cause, Cause::kInput) << episodes[0].verdict.sentence;
+  ASSERT_EQ(episodes[0].verdict.late.size(), 1U);
+  EXPECT_EQ(episodes[0].verdict.late[0].node, "rank-3");
+  const auto trace = read_trace("run.csv", loading_steps(0.6, true), ignore);
+  EXPECT_EQ(replay_json(*trace, episodes)["episodes"][0]["culprit_ranks"], json::Value::array({3}));
+  const auto slow = replayed(loading_steps(0, true));
+  ASSERT_EQ(slow.size(), 1U);
+  EXPECT_EQ(slow[0].verdict.culprits.at(0).node, "rank-5") << slow[0].verdict.sentence;
+  EXPECT_LE(slow[0].verdict_step, 66U);
+  const auto untold = replayed(loading_steps(0, false));
+  EXPECT_TRUE(untold.empty() || untold[0].verdict_step > 80) << "without tokens it is in the noise";
+  EXPECT_NE(error_of("step,rank,compute_s,input_wait_s\n1,0,1.0,-1\n").find("input_wait_s"),
+            std::string::npos);
 }
 
 TEST(Replay, QuietAndOddStepsGiveNothing) {
