@@ -31,6 +31,10 @@ constexpr double kNearShare = 0.5;
 constexpr std::size_t kFew = 4;
 constexpr std::uint32_t kMostRounds = 32;
 
+bool share_a_nic(const std::pair<NodeId, NodeId>& a, const std::pair<NodeId, NodeId>& b) {
+  return a.first == b.first || a.second == b.second;
+}
+
 }  // namespace
 
 std::vector<LinkFault> parts_of(const std::vector<std::pair<NodeId, NodeId>>& slow,
@@ -192,34 +196,38 @@ void LinkWatch::observe(NodeId from, NodeId to, double seconds_per_byte, const S
   }
 }
 
-const Level* LinkWatch::beside(const Pair& pair) const {
-  for (const auto& [other, link] : links_) {
-    const bool shares = other.first == pair.first || other.second == pair.second;
-    if (shares && other != pair && link.live && !link.level.blamed() && link.slow()) {
-      return &link.level;
+LinkWatch::Untold LinkWatch::untold() const {
+  Untold out;
+  for (const auto& [pair, link] : links_) {
+    if (link.live && !link.level.blamed() && link.slow()) {
+      out.emplace_back(pair, &link.level);
     }
   }
-  return nullptr;
+  return out;
 }
 
-bool LinkWatch::joins(const Pair& pair, const Link& link) const {
+bool LinkWatch::joins(const Pair& pair, const Link& link, const Untold& slow) {
   if (!link.live || link.level.learning() || link.slow() || link.level.confidence() < kJoinErrors) {
     return false;
   }
-  const Level* slow = beside(pair);
-  return slow != nullptr && link.level.deviation() > kJoinShare * slow->deviation();
+  return std::any_of(slow.begin(), slow.end(), [&](const auto& other) {
+    return share_a_nic(pair, other.first) &&
+           link.level.deviation() > kJoinShare * other.second->deviation();
+  });
 }
 
 bool LinkWatch::undecided() const {
-  return std::any_of(links_.begin(), links_.end(), [this](const auto& entry) {
-    const Level& level = entry.second.level;
-    if (!entry.second.live || level.learning() || entry.second.slow() ||
-        joins(entry.first, entry.second)) {
+  const Untold slow = untold();
+  return std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
+    const auto& [pair, link] = entry;
+    if (!link.live || link.level.learning() || link.slow() || joins(pair, link, slow)) {
       return false;
     }
-    const Level* slow = beside(entry.first);
-    return slow != nullptr && rounds_ < std::min(slow->run(), kMostRounds) &&
-           level.recent(kFew) - level.baseline() > kNearShare * slow->deviation();
+    const double near = link.level.recent(kFew) - link.level.baseline();
+    return std::any_of(slow.begin(), slow.end(), [&, &ends = pair](const auto& other) {
+      return share_a_nic(ends, other.first) && near > kNearShare * other.second->deviation() &&
+             rounds_ < std::min(other.second->run(), kMostRounds);
+    });
   });
 }
 
@@ -245,9 +253,10 @@ std::vector<LinkFault> LinkWatch::take_faults() {
   due_ = false;
   std::vector<Pair> slow;
   std::vector<Pair> fine;
+  const Untold not_told = untold();
   for (auto& [pair, link] : links_) {
     if (link.live && !link.level.learning()) {
-      (link.slow() || joins(pair, link) ? slow : fine).push_back(pair);
+      (link.slow() || joins(pair, link, not_told) ? slow : fine).push_back(pair);
     }
     if (link.level.alarmed() && !link.slow()) {
       link.level.dismiss();

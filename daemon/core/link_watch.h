@@ -106,10 +106,11 @@ class LinkWatch {
   [[nodiscard]] std::uint32_t tier(const Pair& pair) const;
   [[nodiscard]] double usual(const Pair& pair) const;
   [[nodiscard]] bool shows(const LinkFault& fault, const Pair& pair) const;
-  /// The slow link that is not told yet and shares a NIC with this one; null when none does.
-  [[nodiscard]] const Level* beside(const Pair& pair) const;
+  /// Slow links that are not told yet.
+  using Untold = std::vector<std::pair<Pair, const Level*>>;
+  [[nodiscard]] Untold untold() const;
   /// Beside a slow link this one is as slow, though alone it would not be sure.
-  [[nodiscard]] bool joins(const Pair& pair, const Link& link) const;
+  [[nodiscard]] static bool joins(const Pair& pair, const Link& link, const Untold& slow);
   /// A link may yet join one that is slow: whose fault it is would be told wrongly.
   [[nodiscard]] bool undecided() const;
 

@@ -60,6 +60,26 @@ TEST(Detection, TellsWorkFromHardware) {
   EXPECT_LE(tally.victim_percent(), 2);
 }
 
+TEST(Detection, NamesLateLoadersAndNobodyElse) {
+  const Tally tally = tally_of({Fault::kInput}, {0.2, 0.5, 1.0}, 1, 48);
+  EXPECT_GE(tally.right_percent(), 95);
+  EXPECT_EQ(tally.victim_percent(), 0);
+  EXPECT_LE(tally.delay(0.5), 15);
+}
+
+TEST(Detection, TokensOfPackedBatchesShowASlowDeviceAtOnce) {
+  Tally tally;
+  for (std::uint64_t seed = 1; seed <= 16; ++seed) {
+    TraceSpec spec = spec_of(Fault::kDevice, 0.25, kNoises[1], seed, kMostRanks);
+    spec.packed = 0.115;
+    spec.hints = true;
+    tally.add(judge(spec, {detector}).front());
+  }
+  EXPECT_EQ(tally.right_percent(), 100);
+  EXPECT_EQ(tally.false_calls(), 0U);
+  EXPECT_LE(tally.delay(0.99), 8);
+}
+
 TEST(Detection, FindsWhoFlaps) {
   const Tally tally = tally_of({Fault::kFlapping}, {0.6}, 0.06, 20);
   EXPECT_GE(tally.right_percent(), 95);

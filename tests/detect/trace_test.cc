@@ -89,5 +89,46 @@ TEST(Trace, TheCulpritsAndNobodyElseGetSlow) {
   }
 }
 
+TEST(Trace, OnlyTheLateRankWaitsForInputAndTheStepWithIt) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    Trace trace(spec_of(Fault::kInput, seed));
+    std::vector<double> waits;
+    for (std::uint64_t step = 1; step <= trace.steps(); ++step) {
+      const WholeStep& whole = trace.next();
+      for (const RankStep& rank : whole.ranks) {
+        ASSERT_LT(rank.input_s, rank.wall_s);
+      }
+      if (step >= trace.fault_step()) {
+        const double own = whole.ranks[trace.culprits()[0].value()].input_s;
+        waits.push_back(own / whole.ranks[0].wall_s);
+      }
+    }
+    std::sort(waits.begin(), waits.end());
+    EXPECT_GT(waits[waits.size() / 4], 0.15) << "seed " << seed;
+  }
+}
+
+TEST(Trace, ComputeOfPackedBatchesFollowsTheTokensThatAreTold) {
+  TraceSpec spec = spec_of(Fault::kNone, 3);
+  spec.packed = 0.2;
+  spec.hints = true;
+  spec.noise = 0.001;
+  Trace trace(spec);
+  double previous = 0;
+  double previous_tokens = 0;
+  for (int step = 1; step <= 50; ++step) {
+    const WholeStep& whole = trace.next();
+    const double last = whole.ranks.back().compute_s / whole.ranks.front().compute_s;
+    const double tokens = whole.ranks.back().tokens / whole.ranks.front().tokens;
+    if (step > 1 && std::abs(std::log(tokens / previous_tokens)) > 0.1) {
+      const double power = std::log(last / previous) / std::log(tokens / previous_tokens);
+      EXPECT_GT(power, 0.8) << step;
+      EXPECT_LT(power, 1.8) << step;
+    }
+    previous = last;
+    previous_tokens = tokens;
+  }
+}
+
 }  // namespace
 }  // namespace tapas::daemon::testing

@@ -123,5 +123,43 @@ TEST(Attribution, NothingThatHoldsIsNoVerdict) {
   EXPECT_EQ(Setting(4).verdict().cause, Cause::kNothing);
 }
 
+TEST(Attribution, LateLoadersAreNamedButNothingOfThemIsSlow) {
+  Setting setting(4);
+  const NodeId node = setting.node_of(1, 0);
+  RankDeviation late;
+  late.rank = setting.job.cluster.rank_of(node, 2);
+  late.slowdown = 1.3;
+  late.after = 0.4;
+  late.since = {300, 0};
+  late.steps = 10;
+  setting.findings.late.push_back(late);
+  setting.findings.job = Deviation{1.3, 1.4, 1.8, 9, {300, 0}, 10};
+  const Verdict verdict = setting.verdict();
+  EXPECT_EQ(verdict.cause, Cause::kInput);
+  EXPECT_TRUE(verdict.culprits.empty());
+  ASSERT_EQ(verdict.late.size(), 1U);
+  EXPECT_EQ(verdict.late[0].node, setting.name(node));
+  EXPECT_FALSE(verdict.late[0].host);
+  EXPECT_NE(verdict.sentence.find("waits 0.400 s for its next batch"), std::string::npos)
+      << verdict.sentence;
+  // A slow device comes first; the loader gets its turn.
+  setting.slow(setting.job.cluster.rank_of(setting.node_of(2, 1), 0), 1.5);
+  EXPECT_EQ(setting.verdict().cause, Cause::kDevice);
+}
+
+TEST(Attribution, ALongerStepIsToldByWhatGrewWithIt) {
+  Setting setting(4);
+  setting.findings.job = Deviation{1.4, 1.0, 1.4, 9, {300, 0}, 12};
+  setting.findings.input_ratio = 1.35;
+  EXPECT_EQ(setting.verdict().cause, Cause::kJobWide);
+  EXPECT_NE(setting.verdict().sentence.find("wait for input"), std::string::npos);
+  setting.findings.input_ratio = 1.05;
+  setting.findings.work_ratio = 1.3;
+  EXPECT_EQ(setting.verdict().cause, Cause::kData) << setting.verdict().sentence;
+  EXPECT_TRUE(setting.verdict().culprits.empty());
+  setting.findings.work_ratio = 1.1;
+  EXPECT_EQ(setting.verdict().cause, Cause::kJobWide);
+}
+
 }  // namespace
 }  // namespace tapas::daemon
