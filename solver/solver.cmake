@@ -22,6 +22,7 @@ add_library(
   replan/layout.cc
   replan/local_search.cc
   replan/node_moves.cc
+  replan/polish.cc
   replan/problem.cc
   replan/row_split.cc
   replan/wide.cc

@@ -18,9 +18,6 @@ constexpr double kRounding = 1e-9;
 // A stage with a slow ring gets so few layers that its gradients come in this share of the time
 // that those of the others take.
 constexpr double kShare = 0.5;
-// What looks best in one replica: so many are looked at in all of them.
-constexpr std::size_t kEverywhere = 3;
-constexpr std::size_t kThinned = 3;
 
 }  // namespace
 
@@ -164,22 +161,93 @@ bool LocalSearch::gather(std::uint32_t group) {
   return gathered != nullptr && keep_if_better(everywhere(*gathered, best));
 }
 
+bool LocalSearch::swap_columns(std::uint32_t a, std::uint32_t b) {
+  if (a == b) {
+    return false;
+  }
+  for (std::uint32_t r = 0; r < problem_.replicas(); ++r) {
+    const Block x{layout_.unit(r, a)};
+    const Block y{layout_.unit(r, b)};
+    if (!may_exchange(x, y) || !may_exchange(y, x)) {
+      return false;
+    }
+    exchange(x, y);
+    if (r == 0 || !problem_.tied()) {
+      std::vector<std::uint32_t> cuts(layout_.cuts(r).begin(), layout_.cuts(r).end());
+      const std::uint32_t longer = cuts[b + 1] - cuts[b] - (cuts[a + 1] - cuts[a]);
+      for (std::uint32_t s = a + 1; s <= b; ++s) {
+        cuts[s] += longer;
+      }
+      set_cuts(r, cuts);
+    }
+  }
+  return true;
+}
+
+void LocalSearch::swap_harmed_columns() {
+  const std::uint32_t stages = problem_.stages();
+  for (std::uint32_t s = 0; s < stages; ++s) {
+    bool harmed = false;
+    for (std::uint32_t r = 0; r < problem_.replicas(); ++r) {
+      harmed = harmed || is_slow(r, s) || has_slow_ring(layout_.unit(r, s));
+    }
+    Worth least = now_;
+    std::uint32_t best = s;
+    for (std::uint32_t to = 0; to < stages && harmed && !spent(); ++to) {
+      if (swap_columns(std::min(s, to), std::max(s, to))) {
+        if (const Worth worth = layout_.estimate(); improves(worth, least)) {
+          least = worth;
+          best = to;
+        }
+      }
+      layout_.undo();
+    }
+    if (best != s) {
+      swap_columns(std::min(s, best), std::max(s, best));
+      keep_if_better(layout_.estimate());
+    }
+  }
+}
+
+void LocalSearch::columns() {
+  for (std::uint32_t b = 1; b < problem_.stages(); ++b) {
+    for (std::uint32_t a = 0; a < b && !spent(); ++a) {
+      if (swap_columns(a, b)) {
+        keep_if_better(layout_.estimate());
+      } else {
+        layout_.undo();
+      }
+    }
+  }
+}
+
 void LocalSearch::relay() {
   const std::uint32_t stages = problem_.stages();
   for (std::uint32_t place = 0; place < stages * problem_.replicas(); ++place) {
     const std::uint32_t home = problem_.home_unit(place);
+    const std::uint32_t row = place / stages;
     if (nic_slowdown(problem_.unit(home)) <= kSlow || layout_.place_of(home) == place) {
       continue;
     }
-    const Block here{layout_.unit(place / stages, place % stages)};
-    for (std::uint32_t k = 1; k < problem_.replicas() && !out_of_time(); ++k) {
-      const std::uint32_t r = (place / stages + k) % problem_.replicas();
-      const Block there{layout_.unit(r, place % stages)};
-      if (problem_.unit(there.front()).home == r * stages + place % stages &&
-          may_exchange(here, there)) {
-        exchange(here, there);
-        keep_if_better(layout_.estimate());
-        break;
+    for (std::uint32_t s = 0; s < stages; ++s) {
+      const auto cuts = layout_.cuts(row);
+      bool takes = false;
+      for (std::uint32_t layer = cuts[s]; layer < cuts[s + 1]; ++layer) {
+        takes = takes || problem_.home_stage(row, layer) == place % stages;
+      }
+      const Block here{layout_.unit(row, s)};
+      if (!takes || problem_.home_stage_of(here.front()) == place % stages) {
+        continue;
+      }
+      for (std::uint32_t k = 1; k < problem_.replicas() && !out_of_time(); ++k) {
+        const Block there{
+            problem_.home_unit((row + k) % problem_.replicas() * stages + place % stages)};
+        if (layout_.place_of(there.front()) != kNone && may_exchange(here, there)) {
+          exchange(here, there);
+          if (keep_if_better(layout_.estimate())) {
+            break;
+          }
+        }
       }
     }
   }
@@ -262,7 +330,7 @@ bool LocalSearch::thin_columns() {
   for (std::uint32_t s = 0; s < problem_.stages() && mechanisms_.thin && !spent(); ++s) {
     const StageLimit limit{s, layout_.cuts(row)[s + 1] - layout_.cuts(row)[s] - 1};
     if (limit.layers > 0) {
-      split_row(row, std::span(&limit, 1));
+      layout_.cut(row, split_(layout_, row, std::span(&limit, 1)));
       if (layout_.changed() && layout_.estimate().possible()) {
         options.push_back({layout_.norm(row), limit});
       }
@@ -271,7 +339,7 @@ bool LocalSearch::thin_columns() {
   }
   std::stable_sort(options.begin(), options.end(),
                    [](const Option& a, const Option& b) { return a.norm < b.norm; });
-  options.resize(std::min(options.size(), kThinned));
+  options.resize(std::min(options.size(), kEverywhere));
   Worth least = now_;
   const Option* best = nullptr;
   for (const Option& option : options) {

@@ -34,6 +34,7 @@ LocalSearch::LocalSearch(Layout& layout, const ReplanLimits& limits, const Mecha
   now_ = layout_.exact();
   layout_.mark();
   best_ = snapshot(now_);
+  home_ = best_;
 }
 
 bool LocalSearch::spent() {
@@ -336,6 +337,10 @@ void LocalSearch::rows() {
   keep_if_better(layout_.estimate());
   lighten(layout_.slowest());
   const bool gathered = gather();
+  if (problem_.tied()) {
+    // One split is as slow for all as for one: where the slow column stands matters most.
+    swap_harmed_columns();
+  }
   if (carry() || gathered) {
     lighten(layout_.slowest());
   }
@@ -361,10 +366,9 @@ bool LocalSearch::split_exactly(std::uint64_t branches) {
 
 bool LocalSearch::move_layers(std::uint32_t replica) {
   const std::uint32_t stages = problem_.stages();
-  Worth least = now_;
-  std::vector<std::uint32_t> best;
+  std::vector<std::vector<std::uint32_t>> options;
   for (const std::uint32_t from : split_.critical(layout_, replica)) {
-    for (std::uint32_t to = 0; from != kNone && to < stages && !spent(); ++to) {
+    for (std::uint32_t to = 0; from != kNone && to < stages; ++to) {
       std::vector<std::uint32_t> cuts(layout_.cuts(replica).begin(), layout_.cuts(replica).end());
       if (from == to || cuts[from + 1] - cuts[from] < 2) {
         continue;
@@ -372,21 +376,41 @@ bool LocalSearch::move_layers(std::uint32_t replica) {
       for (std::uint32_t s = std::min(from, to) + 1; s <= std::max(from, to); ++s) {
         cuts[s] += from < to ? ~0U : 1U;
       }
-      set_cuts(replica, cuts);
-      if (layout_.changed()) {
-        const Worth worth = layout_.estimate();
-        if (improves(worth, least)) {
-          least = worth;
-          best = cuts;
-        }
-        layout_.undo();
-      }
+      options.push_back(std::move(cuts));
     }
   }
-  if (best.empty()) {
+  return cut_as_best(replica, options);
+}
+
+bool LocalSearch::cut_as_best(std::uint32_t replica,
+                              const std::vector<std::vector<std::uint32_t>>& options) {
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t k = 0; k < options.size() && !spent(); ++k) {
+    layout_.cut(replica, options[k]);
+    if (layout_.changed() && layout_.estimate().possible()) {
+      order.emplace_back(layout_.norm(replica), k);
+    }
+    layout_.undo();
+  }
+  std::sort(order.begin(), order.end());
+  order.resize(std::min(order.size(), kEverywhere));
+  Worth least = now_;
+  const std::vector<std::uint32_t>* best = nullptr;
+  for (std::size_t k = 0; k < order.size() && !spent(); ++k) {
+    const std::vector<std::uint32_t>& cuts = options[order[k].second];
+    set_cuts(replica, cuts);
+    if (layout_.changed()) {
+      if (const Worth worth = layout_.estimate(); improves(worth, least)) {
+        least = worth;
+        best = &cuts;
+      }
+      layout_.undo();
+    }
+  }
+  if (best == nullptr) {
     return false;
   }
-  set_cuts(replica, best);
+  set_cuts(replica, *best);
   return keep_if_better(layout_.estimate());
 }
 

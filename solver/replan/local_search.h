@@ -5,6 +5,7 @@
 #include "solver/replan/micro_replan.h"
 #include "solver/replan/row_split.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <random>
@@ -13,6 +14,9 @@
 #include <vector>
 
 namespace tapas::solver {
+
+/// What looks best in one replica: so many are tried in all of them.
+inline constexpr std::size_t kEverywhere = 3;
 
 /// What the search may be without, to measure what each part earns (docs/micro-replan.md).
 struct Mechanisms {
@@ -26,6 +30,7 @@ struct Mechanisms {
   bool carry = true;           ///< slow nodes of the slowest row go to its other stages
   bool thin = true;            ///< fewer layers than the split gives, for slow stages and for any
   bool lighten = true;         ///< stages whose gradients come last are held down
+  bool polish = true;          ///< all changes, and all pairs of those that lose least
   bool kicks = true;
   bool annealing = true;  ///< in turns with the kicks
 };
@@ -135,6 +140,8 @@ class LocalSearch {
   bool chain(const Block& hand, const Effort& effort);
   /// The one layer of a replica that gains most in another of its stages.
   bool move_layers(std::uint32_t replica);
+  /// Takes the best of these cuts; those that are best for the replica are tried for all.
+  bool cut_as_best(std::uint32_t replica, const std::vector<std::vector<std::uint32_t>>& options);
   bool split_exactly(std::uint64_t branches);
   /// Takes layers off the stages whose gradients come last, in all replicas.
   bool lighten(std::uint32_t replica);
@@ -153,8 +160,8 @@ class LocalSearch {
   /// than several; the slow ones as well where that is better.
   bool gather();
   bool gather(std::uint32_t group);
-  /// Where a bad NIC would send a stage to who takes its place: another replica's unit of that
-  /// stage, which has the parameters, takes it instead, and the newcomer stands in for that one.
+  /// Where a bad NIC would send layers to those that take them: another replica's unit that has
+  /// their parameters takes them instead, and the newcomer stands in for that one.
   void relay();
   /// Slow units to other stages of the row that the step waits for.
   bool carry();
@@ -169,8 +176,28 @@ class LocalSearch {
   bool rotate(std::uint32_t replica, std::uint32_t from, std::uint32_t to);
   /// Two stages change places in all rows, layers and all.
   bool swap_columns(std::uint32_t a, std::uint32_t b);
+  /// Columns with something slow and any other one, each as is best.
+  void swap_harmed_columns();
   /// Every two stages, as long as that helps.
   void columns();
+  /// A change of who stands where, the rows as they are cut.
+  struct Change {
+    enum class Kind : std::uint8_t { kExchange, kRotate, kSwapRows };
+    Kind kind = Kind::kExchange;
+    std::uint32_t a = 0;  ///< unit; place; replica
+    std::uint32_t b = 0;  ///< unit; stage; replica
+  };
+  [[nodiscard]] std::vector<Change> changes() const;
+  /// False: it cannot be made, the layout may be changed.
+  bool make(const Change& change);
+  /// Two replicas change all: units, layers, microbatches.
+  bool swap_rows(std::uint32_t a, std::uint32_t b);
+  /// Where few units stand: all changes, and all pairs of which the first loses little, by what
+  /// they are really worth, until none helps. Finds healthy nodes in equal roles, and who has to
+  /// fetch least, which chains pass over.
+  void polish();
+  /// Many microbatches of a replica to another one; both are cut anew.
+  bool give_microbatches(std::uint32_t from);
   bool kick(std::uint32_t exchanges);
   void kicks(std::uint64_t until);
   /// A random small change; false: none was possible.
@@ -194,6 +221,7 @@ class LocalSearch {
   std::mt19937_64 random_;
   Worth now_;
   Snapshot best_;
+  Snapshot home_;  ///< the current plan
   std::optional<Snapshot> without_spares_;
 };
 

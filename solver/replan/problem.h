@@ -132,6 +132,10 @@ class Problem {
   [[nodiscard]] std::uint32_t home_stage(std::uint32_t replica, std::uint32_t layer) const {
     return home_stage_[replica * layers_ + layer];
   }
+  /// The stage of the current plan that the unit stands in; kNone for an idle one.
+  [[nodiscard]] std::uint32_t home_stage_of(std::uint32_t unit) const {
+    return units_[unit].home == kNone ? kNone : units_[unit].home % stages_;
+  }
   /// The unit that stands at a place of the current plan.
   [[nodiscard]] std::uint32_t home_unit(std::uint32_t place) const { return home_unit_[place]; }
   /// Fast rates of a node for transfers of a switch.

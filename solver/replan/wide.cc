@@ -16,51 +16,36 @@ constexpr std::uint32_t kFruitless = 60;  // and until they start from the best 
 // Splits of kicks this close to where they came from are worth a closer look.
 constexpr double kPromising = 0.03;
 constexpr std::uint64_t kBranchesOfKick = 1000;
+// One kick in so many.
 constexpr std::uint32_t kColumns = 8;
+constexpr std::uint32_t kCounts = 8;
 constexpr double kHot = 0.03;  // temperatures, as a share of the worth
 constexpr double kCold = 0.0003;
 constexpr std::uint64_t kStretch = 300;  // evaluations of the first turn of each
+constexpr std::uint64_t kHomeStretch = 4 * kStretch;
 
 }  // namespace
 
-bool LocalSearch::swap_columns(std::uint32_t a, std::uint32_t b) {
-  if (a == b) {
+bool LocalSearch::give_microbatches(std::uint32_t from) {
+  const std::uint32_t many = layout_.microbatches(from);
+  const std::uint32_t given = draw(2) == 0 ? many - 1 : draw(many);
+  if (given == 0) {
     return false;
   }
-  for (std::uint32_t r = 0; r < problem_.replicas(); ++r) {
-    const Block x{layout_.unit(r, a)};
-    const Block y{layout_.unit(r, b)};
-    if (!may_exchange(x, y) || !may_exchange(y, x)) {
-      return false;
-    }
-    exchange(x, y);
-    if (r == 0 || !problem_.tied()) {
-      std::vector<std::uint32_t> cuts(layout_.cuts(r).begin(), layout_.cuts(r).end());
-      const std::uint32_t longer = cuts[b + 1] - cuts[b] - (cuts[a + 1] - cuts[a]);
-      for (std::uint32_t s = a + 1; s <= b; ++s) {
-        cuts[s] += longer;
-      }
-      set_cuts(r, cuts);
-    }
+  const std::uint32_t to = (from + 1 + draw(problem_.replicas() - 1)) % problem_.replicas();
+  layout_.count(from, many - given);
+  layout_.count(to, layout_.microbatches(to) + given);
+  split_row(from);
+  if (!problem_.tied()) {
+    split_row(to);
   }
   return true;
-}
-
-void LocalSearch::columns() {
-  for (std::uint32_t b = 1; b < problem_.stages(); ++b) {
-    for (std::uint32_t a = 0; a < b && !spent(); ++a) {
-      if (swap_columns(a, b)) {
-        keep_if_better(layout_.estimate());
-      } else {
-        layout_.undo();
-      }
-    }
-  }
 }
 
 bool LocalSearch::kick(std::uint32_t exchanges) {
   const std::uint32_t stages = problem_.stages();
   const std::vector<std::uint32_t> places = focus(16, Look::kAll);
+  const bool counts = problem_.replicas() > 1 && problem_.job().capabilities.microbatch_counts;
   bool any = false;
   for (std::uint32_t k = 0; k < exchanges; ++k) {
     const bool focused = !places.empty() && draw(4) != 0;
@@ -84,6 +69,14 @@ bool LocalSearch::kick(std::uint32_t exchanges) {
       }
       any = true;
       static_cast<void>(layout_.estimate());
+      continue;
+    }
+    if (counts && draw(kCounts) == 0) {
+      // Some layers fit only where few microbatches are in flight.
+      if (give_microbatches(place / stages)) {
+        any = true;
+        static_cast<void>(layout_.estimate());
+      }
       continue;
     }
     const std::vector<Block> blocks = blocks_of(place);
@@ -202,6 +195,7 @@ void LocalSearch::anneal(std::uint64_t until) {
 }
 
 void LocalSearch::wide() {
+  double polished_s = kForever;
   // Kicks find what is near soon, annealing what takes many changes at once later.
   for (std::uint64_t stretch = kStretch; !spent(); stretch *= 2) {
     by_potential_ = mechanisms_.potential && draw(2) == 0;
@@ -220,6 +214,16 @@ void LocalSearch::wide() {
     return_home();
     columns();
     nodes();
+    if (stretch == kHomeStretch) {
+      // In a short episode little may move: the best may be near the current plan.
+      restore(home_);
+      polish();
+    }
+    if (best_.worth.useful_s < polished_s) {
+      restore_best();
+      polish();
+      polished_s = best_.worth.useful_s;
+    }
     if (layout_.evaluations() == before) {
       return;  // there is nothing that may change
     }

@@ -260,6 +260,7 @@ std::vector<Method> methods() {
   add("slow nodes not carried along rows", {.carry = false});
   add("no stage thinned", {.thin = false});
   add("no stage lightened", {.lighten = false});
+  add("not polished", {.polish = false});
   add("no kicks", {.kicks = false});
   add("no annealing", {.annealing = false});
   add("neither kicks nor annealing", {.kicks = false, .annealing = false});
