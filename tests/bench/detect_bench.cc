@@ -91,7 +91,7 @@ std::vector<Measurement> quality() {
 
 const Registration kDetect("detect.", [] {
   std::vector<Measurement> all = quality();
-  all.insert(all.begin(), ingest());
+  all.insert(all.begin(), {ingest(false), ingest(true)});
   return all;
 });
 
