@@ -244,13 +244,15 @@ void LocalSearch::relay() {
             problem_.home_unit((row + k) % problem_.replicas() * stages + place % stages)};
         if (layout_.place_of(there.front()) != kNone && may_exchange(here, there)) {
           exchange(here, there);
-          if (keep_if_better(layout_.estimate())) {
+          // The slowest of several such NICs decides: each is relayed before the last one gains.
+          if (keep_if_no_worse(layout_.exact())) {
             break;
           }
         }
       }
     }
   }
+  record();
 }
 
 bool LocalSearch::carry() {
