@@ -4,6 +4,7 @@
 #include "solver/cost/switch_cost.h"
 #include "solver/replan/micro_replan.h"
 #include "tests/replan/exact.h"
+#include "tests/replan/instances.h"
 #include "tests/replan/value.h"
 
 #include <gtest/gtest.h>
@@ -139,6 +140,27 @@ TEST(Pitfall, ABadNicInAReplicaThatIsNotTheSlowestIsLookedAt) {
   ASSERT_TRUE(proposal.improves) << proposal.reason;
   EXPECT_FALSE(nodes_of(proposal.plan).contains(NodeId(3))) << proposal.reason;
   EXPECT_LE(gap_of(what, proposal), 1e-3) << proposal.reason;
+}
+
+TEST(Pitfall, OfEqualRolesEachNodeTakesTheOneForWhichItFetchesLeast) {
+  Case what = even_case({0, 3, 6}, 8, 2, 1);
+  what.job.capabilities.microbatch_counts = false;
+  slow_node(what, NodeId(4), 2);
+  const Proposal proposal = answer(what);
+  ASSERT_TRUE(proposal.improves) << proposal.reason;
+  EXPECT_LE(gap_of(what, proposal), 1e-9) << proposal.reason;
+}
+
+TEST(Pitfall, LayersThatFitOnlyWithOneMicrobatchInFlightAreFound) {
+  const testing::Instance instance = testing::small_instance("flags", 60);
+  const Case what{instance.job, instance.request};
+  ReplanLimits limits;
+  limits.evaluations = 20000;
+  const auto proposal = micro_replan(what.job, what.request, limits);
+  ASSERT_TRUE(proposal.has_value()) << proposal.error().message;
+  const std::vector<std::uint32_t>& counts = proposal->plan.microbatches;
+  EXPECT_EQ(*std::min_element(counts.begin(), counts.end()), 1U) << proposal->reason;
+  EXPECT_LE(gap_of(what, *proposal), 1e-9) << proposal->reason;
 }
 
 TEST(Pitfall, ASpareInAnotherPodIsFound) {
