@@ -48,7 +48,8 @@ Examples:
   tapas-twin --dry-run --job job.json --plan plan.json --steps 5
 
 Commands on standard input while it runs:
-  slow NODE FACTOR [device K], link NODE send|receive|inside FACTOR, path FROM TO FACTOR,
+  slow NODE FACTOR [device K], input NODE SECONDS [device K],
+  link NODE send|receive|inside FACTOR, path FROM TO FACTOR,
   heal NODE, kill-agent NODE, start-agent NODE, status, quit)";
 
 int fail_with(const Error& error) {

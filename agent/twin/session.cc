@@ -158,8 +158,8 @@ std::string Session::add_fault(std::string_view verb, std::istringstream& words)
   std::string fourth;
   words >> first >> second >> third >> fourth;
   std::string text;
-  if (verb == "slow") {
-    text = fmt::format("node={} slowdown={}{}", first, second,
+  if (verb == "slow" || verb == "input") {
+    text = fmt::format("node={} {}={}{}", first, verb == "slow" ? "slowdown" : "input_s", second,
                        third.empty() ? "" : fmt::format(" {}={}", third, fourth));
   } else if (verb == "link") {
     text = fmt::format("node={} {}={}", first, second, third);
@@ -191,13 +191,14 @@ std::string Session::command(std::string_view line) {
                        job_.last_step(), job_.epoch(), job_.pending_epoch(), job_.time_s(),
                        fleet_.welcome(), fleet_.running(), faults_.empty() ? "none" : faults_);
   }
-  if (verb == "slow" || verb == "link" || verb == "path") {
+  if (verb == "slow" || verb == "input" || verb == "link" || verb == "path") {
     return add_fault(verb, words);
   }
   if (verb != "heal" && verb != "kill-agent" && verb != "start-agent") {
     return fmt::format(
-        "unknown command {}; known: slow NODE FACTOR [device K], link NODE send|receive|inside "
-        "FACTOR, path FROM TO FACTOR, heal NODE, kill-agent NODE, start-agent NODE, status, quit",
+        "unknown command {}; known: slow NODE FACTOR [device K], input NODE SECONDS [device K], "
+        "link NODE send|receive|inside FACTOR, path FROM TO FACTOR, heal NODE, kill-agent NODE, "
+        "start-agent NODE, status, quit",
         verb);
   }
   words >> name;

@@ -33,6 +33,8 @@ class OperatorsCommands : public testing::Test {
 
 TEST_F(OperatorsCommands, SlowDownLinksByDirectionAndPathsOneWay) {
   EXPECT_EQ(session.command("slow n1 1.6 device 1"), "n1 device 1 x1.6 from the next step on");
+  EXPECT_EQ(session.command("input n2 0.4 device 0"),
+            "n2 device 0 input +0.4 s from the next step on");
   EXPECT_EQ(session.command("link n1 send 4"), "n1 send x4 from the next step on");
   EXPECT_EQ(session.command("link n2 receive 3"), "n2 receive x3 from the next step on");
   EXPECT_EQ(session.command("link n2 inside 2"), "n2 inside x2 from the next step on");
