@@ -18,6 +18,7 @@ using wire::SwitchOrder;
 /// Ranks appear one by one; their HELLO goes out once.
 constexpr std::chrono::milliseconds kHelloSettle{100};
 constexpr int kMissedAcks = 3;
+constexpr std::size_t kMaxFences = 64;
 constexpr std::size_t kBatchRecords = wire::kMaxTelemetryBytes / wire::kRecordBytes;
 
 TimePoint after(TimePoint now, Seconds wait) {
@@ -118,7 +119,7 @@ void AgentProtocol::send_hello(TimePoint now) {
     }
   }
   actions_.emplace_back(wire::ToDaemon{std::move(hello)});
-  hello_at_ = TimePoint::max();
+  hello_at_ = after(now, options_.rehello_interval);
   greeted_before_ = true;
   if (state_ == State::kGreeting) {
     answer_by_ = after(now, options_.answer_timeout);
@@ -212,10 +213,10 @@ void AgentProtocol::on(const wire::PlanChunk& chunk, TimePoint now) {
     return;
   }
   JobState& job = found->second;
-  if (chunk.epoch < job.epoch || (chunk.epoch == job.epoch && !chunk.active)) {
+  if (chunk.epoch < fence_of(chunk.job).active || (chunk.epoch == job.epoch && !chunk.active)) {
     notice(true, "plan-epoch",
-           fmt::format("plan of epoch {} refused: job {} runs epoch {}", chunk.epoch, job.name,
-                       job.epoch));
+           fmt::format("plan of epoch {} refused: job {} ran epoch {} here", chunk.epoch, job.name,
+                       fence_of(chunk.job).active));
     return;
   }
   const auto complete = job.assembler.add(chunk);
@@ -236,7 +237,21 @@ void AgentProtocol::on(const wire::PlanChunk& chunk, TimePoint now) {
   }
 }
 
+AgentProtocol::Fence& AgentProtocol::fence_of(const std::string& job) {
+  if (fences_.size() >= kMaxFences && !fences_.contains(job)) {
+    const auto gone = std::find_if(fences_.begin(), fences_.end(), [this](const auto& entry) {
+      return !jobs_.contains(entry.first);
+    });
+    fences_.erase(gone);  // There are more of them than jobs.
+  }
+  return fences_[job];
+}
+
 void AgentProtocol::adopt(JobState& job, std::uint64_t epoch, TimePoint now) {
+  if (job.round && job.round->command.order == SwitchOrder::kCommit &&
+      job.round->command.epoch == epoch) {
+    return;  // It is on its way there.
+  }
   const bool voted = done_by_all(job.ranks, epoch) == RankOrder::kTransfer;
   if (job.pending_epoch == epoch && voted) {
     // The daemon committed while the connection was away.
@@ -246,7 +261,7 @@ void AgentProtocol::adopt(JobState& job, std::uint64_t epoch, TimePoint now) {
   job.round.reset();
   job.pending_epoch = 0;
   job.order_deadline = TimePoint::max();
-  job.epoch = epoch;
+  job.epoch = fence_of(job.name).active = epoch;
   for (auto& [number, rank] : job.ranks) {
     rank.pending_epoch = 0;
   }
@@ -290,6 +305,10 @@ void AgentProtocol::on(const wire::SwitchCommand& command, TimePoint now) {
     return;
   }
   JobState& job = found->second;
+  if (command.order == SwitchOrder::kAbort && command.epoch > job.epoch) {
+    Fence& past = fence_of(job.name);
+    past.ended = std::max(past.ended, command.epoch);
+  }
   if (job.round && job.round->command.order == command.order &&
       job.round->command.epoch == command.epoch) {
     return;  // Its vote is on the way.
@@ -345,6 +364,9 @@ std::string AgentProtocol::objection(const JobState& job, const wire::SwitchComm
     return fmt::format("a switch to epoch {} is under way", job.pending_epoch);
   }
   if (command.order == SwitchOrder::kPrepare) {
+    if (command.epoch <= fence_of(job.name).ended) {
+      return fmt::format("the switch to epoch {} is over", command.epoch);
+    }
     return job.plan_epoch == command.epoch
                ? std::string{}
                : fmt::format("the plan of epoch {} did not arrive", command.epoch);
@@ -407,7 +429,8 @@ void AgentProtocol::finish_round(JobState& job, TimePoint now) {
   wire::Vote vote = std::move(job.round->vote);
   job.round.reset();
   if (order == SwitchOrder::kCommit) {
-    job.epoch = vote.epoch;  // Decided by the daemon, whatever a rank made of it.
+    // Decided by the daemon, whatever a rank made of it.
+    job.epoch = fence_of(job.name).active = vote.epoch;
   }
   if (ends_switch(order)) {
     job.pending_epoch = 0;
@@ -468,6 +491,8 @@ bool AgentProtocol::attach_rank(const std::string& name, std::uint64_t session,
   }
   job.ranks[rank.info.rank] = RankState{rank, 0};
   job.epoch = std::max(job.epoch, rank.epoch);
+  Fence& past = fence_of(name);
+  past.active = std::max(past.active, job.epoch);
   if (rank.pending_epoch > job.epoch && !job.round) {
     job.pending_epoch = rank.pending_epoch;
     job.order_deadline = after(now, options_.order_timeout);

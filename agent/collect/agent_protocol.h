@@ -75,11 +75,11 @@ using Action = std::variant<wire::ToDaemon, RankCommand, StorePlan, Reconnect, N
 /// The agent's side of the protocol without its socket, ranks and clock: events in, actions out.
 /// One per node; not thread-safe. Every call may leave actions, so drain take_actions() after it.
 ///
-/// Promises: a term lower than one seen, or an epoch not above the active one, changes nothing; the
-/// active epoch changes only by COMMIT, or by an active plan from the daemon; a switch that the
-/// daemon forgot is aborted after `order_timeout`, but never once this node voted TRANSFERRED, as
-/// the daemon may have decided by then; every order is answered by one vote, a repeated order by
-/// the same vote again.
+/// Promises: a term lower than one seen, an epoch not above the active one, or a switch that was
+/// aborted here, changes nothing; the active epoch changes only by COMMIT, or by an active plan
+/// from the daemon; a switch that the daemon forgot is aborted after `order_timeout`, but never
+/// once this node voted TRANSFERRED, as the daemon may have decided by then; every order is
+/// answered by one vote, a repeated order by the same vote again.
 class AgentProtocol {
  public:
   struct Options {
@@ -92,6 +92,9 @@ class AgentProtocol {
     /// A HELLO after a lost connection waits up to this long, so that a fleet does not come back
     /// in one moment. Drawn from the nonce.
     Seconds rehello_spread{1.0};
+    /// HELLO is repeated this often, so that neither side stays wrong about the other for long
+    /// whatever message got lost.
+    Seconds rehello_interval{60.0};
     std::size_t max_queued_records = 65'536;
   };
   enum class State { kDown, kGreeting, kWelcome, kRejected };
@@ -143,6 +146,11 @@ class AgentProtocol {
   struct RankState : LocalRank {
     std::uint64_t told_epoch = 0;  ///< of the last ADOPT, or COMMIT outside a round
   };
+  /// What must not come back, also after the ranks left and came anew.
+  struct Fence {
+    std::uint64_t active = 0;  ///< newest plan that was active here
+    std::uint64_t ended = 0;   ///< newest switch that was aborted here
+  };
   struct JobState {
     std::string name;
     std::uint64_t session = 0;
@@ -167,14 +175,14 @@ class AgentProtocol {
   void hello_soon(TimePoint now);
   void stop_timers();
   bool fence(std::uint64_t term, std::string_view what);
+  [[nodiscard]] Fence& fence_of(const std::string& job);
   void adopt(JobState& job, std::uint64_t epoch, TimePoint now);
   void settle(JobState& job);
   void command(const JobState& job, std::uint32_t rank, RankOrder order,
                const wire::SwitchCommand& from);
   [[nodiscard]] static bool already_done(const JobState& job, const wire::SwitchCommand& command);
   /// Why the order cannot be carried out now; empty when it can.
-  [[nodiscard]] static std::string objection(const JobState& job,
-                                             const wire::SwitchCommand& command);
+  [[nodiscard]] std::string objection(const JobState& job, const wire::SwitchCommand& command);
   void start_round(JobState& job, const wire::SwitchCommand& command, TimePoint now);
   void finish_round(JobState& job, TimePoint now);
   void fail_round(JobState& job, const std::string& reason, TimePoint now);
@@ -191,6 +199,7 @@ class AgentProtocol {
   TimePoint answer_by_ = TimePoint::max();     ///< when the connection counts as dead
   TimePoint heartbeat_at_ = TimePoint::max();  ///< when a heartbeat goes out
   std::map<std::string, JobState> jobs_;
+  std::map<std::string, Fence> fences_;  ///< by job
   TelemetryQueue telemetry_;
   TimePoint queued_since_;
   std::uint64_t records_sent_ = 0;

@@ -325,6 +325,14 @@ struct Core::Impl {
       return fail(ErrorCode::kInvalid, "a {} needs a reason of 1 to {} bytes", order.verb,
                   kMaxReasonBytes);
     }
+    for (const auto& [write, pending] : pending_commands) {
+      // Each writes the node's whole state, made from the one before.
+      if (const NodeOrder other = node_order(pending);
+          other.node != nullptr && *other.node == *order.node) {
+        return fail(ErrorCode::kConflict, "a {} of node {} by {} is being stored; try again",
+                    other.verb, *order.node, pending.who);
+      }
+    }
     const NodeStateRow state = state_of(*order.node);
     if (std::holds_alternative<Undrain>(command.verb) && !state.drained) {
       return fail(ErrorCode::kConflict, "node {} is not drained", state.node);

@@ -111,9 +111,21 @@ void DeviceMemory::change(DeviceRow& row, double planned_at) {
 }
 
 void DeviceMemory::planned(bool for_what_is_slow) {
-  for (auto& [device, row] : rows_) {
-    change(row, for_what_is_slow && row.slow ? row.slowdown : 0);
+  for (const DeviceRow& row : if_planned(for_what_is_slow)) {
+    rows_[row.device] = row;
+    changed_.insert(row.device);
   }
+}
+
+std::vector<DeviceRow> DeviceMemory::if_planned(bool for_what_is_slow) const {
+  std::vector<DeviceRow> out;
+  for (auto [device, row] : rows_) {
+    const double planned_at = for_what_is_slow && row.slow ? row.slowdown : 0;
+    if (std::exchange(row.planned_at, planned_at) != planned_at) {
+      out.push_back(std::move(row));
+    }
+  }
+  return out;
 }
 
 void DeviceMemory::forget_plan(RankId slot) {

@@ -33,6 +33,8 @@ class DeviceMemory {
   void well(RankId slot, double now_s);
   /// There is another plan, made for what is slow now or not.
   void planned(bool for_what_is_slow);
+  /// The rows that would change by that.
+  [[nodiscard]] std::vector<DeviceRow> if_planned(bool for_what_is_slow) const;
   /// It is as good as one that was made for the device being well.
   void forget_plan(RankId slot);
 

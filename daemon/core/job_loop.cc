@@ -16,6 +16,8 @@ constexpr double kTimerTolerance = 1.1;
 constexpr double kTimerToleranceS = 0.001;
 // Clocks are compared each so many steps.
 constexpr std::uint64_t kClockSteps = 16;
+// A first plan that could not be stored is made again after this time.
+constexpr std::chrono::seconds kAskAgain{10};
 
 bool finite_and_positive(double value) { return std::isfinite(value) && value >= 0; }
 
@@ -116,8 +118,10 @@ void JobLoop::hello(LoopContext& context, const AgentHello& hello,
                                                attachment->pending_epoch, 0, reason});
   };
   if (!switch_.idle() && switch_.task().nodes.contains(hello.node)) {
-    // The machine orders COMMIT or ABORT itself; a node that lost its part gets the active plan.
-    if (attachment->pending_epoch != switch_.task().to->epoch &&
+    // The machine orders COMMIT or ABORT itself; a node that lost its part gets the active plan,
+    // once it is known which one that is.
+    if (!switch_.strays().contains(hello.node) &&
+        attachment->pending_epoch != switch_.task().to->epoch &&
         attachment->epoch < active_->epoch) {
       send_active(context, hello.node);
     }
@@ -354,6 +358,7 @@ void JobLoop::stored(LoopContext& context, const StoreDone& done) {
     if (!done.outcome) {
       no_plan_reason_ = "the store refused the plan: " + done.outcome.error().message;
       first_plan_.reset();
+      ask_again_at_ = context.out.now().steady + kAskAgain;
       return;
     }
     adopt(std::exchange(first_plan_, nullptr));
@@ -373,7 +378,15 @@ void JobLoop::stored(LoopContext& context, const StoreDone& done) {
   on_outcome(context, switch_.stored(done, env(context)));
 }
 
-void JobLoop::tick(LoopContext& context) { on_outcome(context, switch_.tick(env(context))); }
+void JobLoop::tick(LoopContext& context) {
+  if (ask_again_at_ && context.out.now().steady >= *ask_again_at_) {
+    ask_again_at_.reset();
+    if (!active_) {
+      context.out.add(RequestPlan{job_->name});
+    }
+  }
+  on_outcome(context, switch_.tick(env(context)));
+}
 
 std::vector<RankId> JobLoop::ranks_of(const std::string& node) const {
   std::vector<RankId> out;

@@ -146,6 +146,11 @@ class JobLoop {
   void restore_links();
   /// The running plan is another one: made for what is slow now, or the one before a bad idea.
   void plan_changed(LoopContext& context, bool made_for_now);
+  /// The plan of the running switch is; else it is the one before a bad idea.
+  [[nodiscard]] bool made_for_now() const { return !next_trial_ || next_trial_->row.open; }
+  /// What plan_changed() and note_switch() will write once the running switch is decided. They are
+  /// stored with the decision: a crash right after it must not lose them.
+  [[nodiscard]] std::vector<StoreRow> decision_rows() const;
   void forget_recovered(LoopContext& context);
   [[nodiscard]] const DeviceRow* worst_record(const std::string& node) const;
   [[nodiscard]] std::size_t recent_switches(const std::set<std::string>& nodes) const;
@@ -256,6 +261,7 @@ class JobLoop {
   std::shared_ptr<const solver::Plan> first_plan_;  ///< solved, on its way into the store
   std::uint64_t first_plan_write_ = 0;
   std::string no_plan_reason_;
+  std::optional<std::chrono::nanoseconds> ask_again_at_;  ///< for the first plan, steady clock
   Roles roles_;
 
   std::uint64_t session_ = 0;

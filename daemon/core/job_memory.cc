@@ -171,6 +171,23 @@ void JobLoop::plan_changed(LoopContext& context, bool made_for_now) {
   remember(context);
 }
 
+std::vector<StoreRow> JobLoop::decision_rows() const {
+  std::vector<StoreRow> rows;
+  for (DeviceRow& row : memory_.if_planned(made_for_now())) {
+    rows.emplace_back(std::move(row));
+  }
+  for (auto [ends, row] : written_links_) {
+    row.planned = made_for_now() && row.slowdown != 1;
+    rows.emplace_back(std::move(row));
+  }
+  if (next_trial_ && next_trial_->row.may_roll_back) {
+    rows.emplace_back(AutomaticSwitchRow{job_->name, switch_.task().to->epoch, job_time_s_,
+                                         next_trial_->row.nodes, 0, 0});
+  }
+  rows.emplace_back(LossRow{job_->name, 0, lost_until_s_, 0});
+  return rows;
+}
+
 void JobLoop::forget_recovered(LoopContext& context) {
   for (const std::string& node : recovered_nodes_) {
     for (const RankId rank : ranks_of(node)) {

@@ -18,6 +18,26 @@ constexpr std::uint64_t kMarginSteps = 2;
 constexpr std::uint64_t kMaxMarginSteps = 1000;
 constexpr double kRetryS = 30.0;
 
+/// The node holds the same layers at the same places in both plans.
+bool same_work(const solver::Plan& a, const solver::Plan& b, NodeId node) {
+  if (a.replicas() != b.replicas() || a.stages() != b.stages()) {
+    return false;
+  }
+  const auto bounds = [](const solver::Plan& plan, std::uint32_t replica, std::uint32_t stage) {
+    const std::vector<std::uint32_t>& splits = plan.splits_of(replica);
+    return std::pair(splits[stage], stage + 1 < splits.size() ? splits[stage + 1] : 0);
+  };
+  for (std::uint32_t r = 0; r < a.replicas(); ++r) {
+    for (std::uint32_t s = 0; s < a.stages(); ++s) {
+      const bool here = a.placement[r][s].node == node || b.placement[r][s].node == node;
+      if (here && (a.placement[r][s] != b.placement[r][s] || bounds(a, r, s) != bounds(b, r, s))) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 std::set<std::string> nodes_of(const solver::Job& job, const solver::Plan& plan) {
@@ -33,7 +53,8 @@ std::set<std::string> nodes_of(const solver::Job& job, const solver::Plan& plan)
 SwitchMachine::Env JobLoop::env(LoopContext& context) const {
   const auto on_the_way = static_cast<std::uint64_t>(std::ceil(steps_per_s_ * kMessageS));
   const std::uint64_t margin = (kMarginSteps + on_the_way) << margin_doublings_;
-  return {context.config, context.out, window_.newest(), std::min(margin, kMaxMarginSteps)};
+  return {context.config, context.out, window_.newest(), std::min(margin, kMaxMarginSteps),
+          [this] { return decision_rows(); }};
 }
 
 solver::ClusterState JobLoop::cluster_state(const LoopContext& context) const {
@@ -82,6 +103,13 @@ std::string JobLoop::defect(const LoopContext& context, const solver::Plan& plan
   if (const auto violations = solver::switch_violations(*job_, *active_, plan);
       !violations.empty()) {
     return fmt::format("the running job cannot switch to it: {}", fmt::join(violations, "; "));
+  }
+  for (const auto& [node, state] : context.nodes) {
+    if (const auto id = job_->cluster.find(node);
+        id && state.pinned && !same_work(*active_, plan, *id)) {
+      return fmt::format("it changes the layers of node {}, which is pinned: {}", node,
+                         state.pin_reason);
+    }
   }
   const std::set<std::string> before = roles_.nodes();
   for (const std::string& node : nodes_of(*job_, plan)) {
@@ -142,7 +170,7 @@ void JobLoop::on_outcome(LoopContext& context, SwitchMachine::Outcome outcome) {
 
 void JobLoop::on_commit_decided(LoopContext& context) {
   adopt(switch_.task().to);
-  plan_changed(context, !next_trial_ || next_trial_->row.open);
+  plan_changed(context, made_for_now());
   aborted_in_a_row_ = margin_doublings_ = 0;
   review_at_s_ = 0;
   if (next_trial_) {
@@ -165,13 +193,17 @@ void JobLoop::on_commit_decided(LoopContext& context) {
                                 switch_.task().trigger));
   // Idle devices run the job, too: they must know the plan they would start a switch from.
   for (const auto& [node, agent] : context.registry.agents()) {
-    if (!switch_.task().nodes.contains(node) && context.registry.attached(node, job_->name)) {
+    const bool told = switch_.task().nodes.contains(node) && !switch_.strays().contains(node);
+    if (!told && context.registry.attached(node, job_->name)) {
       send_active(context, node);
     }
   }
 }
 
 void JobLoop::on_aborted(LoopContext& context) {
+  for (const std::string& node : switch_.strays()) {
+    send_active(context, node);
+  }
   if (switch_decision_ != 0) {
     amend(context, switch_decision_,
           {{"switch", "aborted: " + switch_.abort_reason()}, {"verify", "aborted"}});

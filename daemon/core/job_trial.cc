@@ -97,7 +97,8 @@ void JobLoop::roll_back(LoopContext& context, const Comparison& now) {
       "back to the former plan, the idea rests for {:.0f} s",
       active_->epoch, now.observed_s, now.before_s, now.promised_s, rest_s);
   context.out.event(job_->name, "verify", "", sentence, {{"observed_after_s", now.observed_s}});
-  std::string trouble = obstacle(context, *trial.old);
+  std::string trouble = context.auto_mode.on ? obstacle(context, *trial.old)
+                                             : "automatic replans are " + context.auto_mode.reason;
   if (trouble.empty()) {
     trouble = defect(context, *trial.old);
   }

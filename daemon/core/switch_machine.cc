@@ -75,12 +75,14 @@ void SwitchMachine::order(SwitchOrder order, const std::string& node, const Env&
 
 void SwitchMachine::order_all(SwitchOrder order, const Env& env) const {
   for (const std::string& node : task_.nodes) {
-    this->order(order, node, env);
+    if (!voted_.contains(node)) {
+      this->order(order, node, env);
+    }
   }
   env.out.event(
       task_.job, "switch_phase", "",
       fmt::format("switch {} -> {}: {} sent to {} agents{}", task_.to->parent, task_.to->epoch,
-                  name_of(order), task_.nodes.size(),
+                  name_of(order), task_.nodes.size() - voted_.size(),
                   order == SwitchOrder::kArm ? fmt::format(", to hold after step {}", at_step_)
                                              : std::string{}),
       {{"phase", std::string(name_of(order))}});
@@ -91,6 +93,7 @@ std::uint64_t SwitchMachine::begin(SwitchTask task, std::vector<StoreRow> rows, 
   reason_.clear();
   too_late_ = false;
   lost_.clear();
+  strays_.clear();
   newest_voted_ = 0;
   bytes_ = transfer_s_ = commit_s_ = 0;
   rows.emplace_back(PlanRow{task_.job, task_.to, PlanStatus::kProposed, task_.trigger, 0});
@@ -103,6 +106,7 @@ std::uint64_t SwitchMachine::begin(SwitchTask task, std::vector<StoreRow> rows, 
 void SwitchMachine::resume(SwitchTask task, const Env& env) {
   task_ = std::move(task);
   lost_.clear();
+  strays_.clear();
   bytes_ = transfer_s_ = commit_s_ = 0;
   enter(Stage::kCommitting, env.config.commit_deadline_s, env);
 }
@@ -132,6 +136,7 @@ SwitchMachine::Outcome SwitchMachine::stored(const StoreDone& done, const Env& e
     return abort("the store refused the decision: " + done.outcome.error().message, env);
   }
   enter(Stage::kCommitting, env.config.commit_deadline_s, env);
+  voted_ = strays_;
   order_all(SwitchOrder::kCommit, env);
   return Outcome::kCommitDecided;
 }
@@ -154,7 +159,8 @@ SwitchMachine::Outcome SwitchMachine::all_voted(const Env& env) {
       return Outcome::kNone;
     case Stage::kTransferring: {
       stage_ = Stage::kDeciding;
-      std::vector<StoreRow> rows;
+      std::vector<StoreRow> rows =
+          env.decision_rows ? env.decision_rows() : std::vector<StoreRow>{};
       rows.emplace_back(row(SwitchState::kCommitDecided, task_.trigger));
       rows.emplace_back(PlanRow{task_.job, task_.to, PlanStatus::kActive, task_.trigger, 0});
       rows.emplace_back(PlanRow{task_.job, task_.from, PlanStatus::kSuperseded, "", 0});
@@ -281,11 +287,15 @@ SwitchMachine::Outcome SwitchMachine::hello(const std::string& node,
     return Outcome::kNone;
   }
   const Epoch pending = attachment != nullptr ? attachment->pending_epoch : Epoch{};
+  const bool takes_part = pending == task_.to->epoch;
   if (stage_ == Stage::kDeciding) {
+    if (!takes_part) {
+      strays_.insert(node);
+    }
     return Outcome::kNone;  // COMMIT or ABORT follows in a moment, to everybody.
   }
   if (stage_ == Stage::kCommitting || stage_ == Stage::kAborting) {
-    if (pending == task_.to->epoch) {
+    if (takes_part) {
       lost_.erase(node);
       order(stage_ == Stage::kCommitting ? SwitchOrder::kCommit : SwitchOrder::kAbort, node, env);
       return Outcome::kNone;
@@ -294,8 +304,13 @@ SwitchMachine::Outcome SwitchMachine::hello(const std::string& node,
     voted_.insert(node);
     return all_voted(env);
   }
-  return restarted ? abort(fmt::format("the agent of {} was restarted", node), env)
-                   : Outcome::kNone;
+  if (restarted) {
+    return abort(fmt::format("the agent of {} was restarted", node), env);
+  }
+  const bool took_part = stage_ == Stage::kArming || stage_ == Stage::kTransferring ||
+                         (stage_ == Stage::kPreparing && voted_.contains(node));
+  return took_part && !takes_part ? abort(fmt::format("the ranks of {} left the switch", node), env)
+                                  : Outcome::kNone;
 }
 
 std::string SwitchMachine::missing() const {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -51,6 +52,8 @@ class SwitchMachine {
     Outbox& out;
     std::uint64_t newest_step = 0;  ///< last step seen of the job
     std::uint64_t arm_margin = 2;   ///< ARM names a step this far ahead, so that no agent passed it
+    /// What becomes true with the decision, and is durable with it.
+    std::function<std::vector<StoreRow>()> decision_rows = {};
   };
 
   /// `rows` (the decision) are stored in one transaction with the proposal. Requires idle.
@@ -74,6 +77,9 @@ class SwitchMachine {
   [[nodiscard]] Stage stage() const { return stage_; }
   /// Of the running or last switch.
   [[nodiscard]] const SwitchTask& task() const { return task_; }
+  /// Nodes whose ranks left the switch while its decision was on the way into the store. They get
+  /// the active plan instead of COMMIT.
+  [[nodiscard]] const std::set<std::string>& strays() const { return strays_; }
   [[nodiscard]] const std::string& abort_reason() const { return reason_; }
   /// An agent had passed the step that ARM named: the margin was too small.
   [[nodiscard]] bool armed_too_late() const { return too_late_; }
@@ -99,6 +105,7 @@ class SwitchMachine {
   Stage stage_ = Stage::kIdle;
   std::set<std::string> voted_;
   std::set<std::string> lost_;  ///< gave up waiting for them; they are told at their next HELLO
+  std::set<std::string> strays_;
   std::chrono::nanoseconds deadline_{0};
   std::uint32_t repeats_ = 0;
   std::uint64_t write_ = 0;

@@ -661,5 +661,59 @@ TEST_F(AgentProtocolOnOneNode, CountsLostRecordsInTheHeartbeat) {
   EXPECT_EQ(actions<wire::Heartbeat>()[0].records_dropped, 12U);
 }
 
+TEST_F(AgentProtocolOnOneNode, GreetsAgainNowAndThen) {
+  attach(1);
+  welcome();
+  for (int i = 0; i < 61; ++i) {
+    now += 1s;
+    agent.tick(now);
+    agent.received(wire::HeartbeatAck{1}, now);
+  }
+  EXPECT_EQ(actions<wire::Hello>().size(), 1U);
+}
+
+TEST_F(AgentProtocolOnOneNode, AnAbortedSwitchDoesNotBeginAgain) {
+  ready_to_switch();
+  run(SwitchOrder::kPrepare);
+  run(SwitchOrder::kAbort);
+  forget();
+  order(SwitchOrder::kPrepare, 2);
+  expect_one_vote(Phase::kPrepared, false, "the switch to epoch 2 is over");
+  EXPECT_TRUE(actions<RankCommand>().empty());
+  // Also when ABORT overtakes PREPARE.
+  order(SwitchOrder::kAbort, 4);
+  send_plan(4, false);
+  forget();
+  order(SwitchOrder::kPrepare, 4);
+  expect_one_vote(Phase::kPrepared, false, "the switch to epoch 4 is over");
+}
+
+TEST_F(AgentProtocolOnOneNode, AnOldPlanIsRefusedAlsoForRanksThatCameAnew) {
+  attach(1, 4);
+  welcome();
+  agent.detach_rank("j", 0, now);
+  ASSERT_TRUE(agent.attach_rank("j", kSession + 1, local_rank(0), now));
+  forget();
+  send_plan(2, true);
+  EXPECT_EQ(agent.active_epoch("j"), 0U);
+  EXPECT_TRUE(actions<RankCommand>().empty());
+  send_plan(4, true);
+  EXPECT_EQ(agent.active_epoch("j"), 4U);
+}
+
+TEST_F(AgentProtocolOnOneNode, ThePlanThatIsBeingCommittedIsNotCommittedTwice) {
+  ready_to_switch();
+  for (const auto what : {SwitchOrder::kPrepare, SwitchOrder::kArm, SwitchOrder::kTransfer}) {
+    run(what);
+  }
+  order(SwitchOrder::kCommit, 2);
+  forget();
+  send_plan(2, true);
+  EXPECT_TRUE(actions<RankCommand>().empty());
+  reply(0, RankOrder::kCommit, 2);
+  reply(1, RankOrder::kCommit, 2);
+  EXPECT_EQ(agent.active_epoch("j"), 2U);
+}
+
 }  // namespace
 }  // namespace tapas::agent

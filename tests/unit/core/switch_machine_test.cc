@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace tapas::daemon {
@@ -229,6 +232,74 @@ TEST(SwitchMachine, VotesOfOtherSwitchesAndStrangersAreNotKnown) {
   static_cast<void>(bench.machine.vote(
       {"z", "job", Epoch(5), SwitchPhase::kPrepared, true, "", 0, 0, 0}, bench.env(), known));
   EXPECT_FALSE(known);
+}
+
+TEST(SwitchMachine, RanksThatLeaveItAfterTheirVoteAbortIt) {
+  const auto hello = [](Bench& bench, Epoch pending) {
+    const JobAttachment attachment{"job", 1, Epoch(3), pending, {}};
+    return bench.machine.hello("b", &attachment, false, bench.env());
+  };
+  Bench early;
+  early.stored();
+  EXPECT_EQ(hello(early, Epoch{}), Outcome::kNone) << "PREPARE may still be on its way";
+  EXPECT_EQ(early.machine.stage(), Stage::kPreparing);
+  early.vote("b", SwitchPhase::kPrepared);
+  hello(early, Epoch(5));
+  EXPECT_EQ(early.machine.stage(), Stage::kPreparing);
+  hello(early, Epoch{});
+  EXPECT_EQ(early.machine.stage(), Stage::kAborting);
+
+  Bench late;
+  late.to_transferring();
+  EXPECT_EQ(late.machine.hello("c", nullptr, false, late.env()), Outcome::kNone);
+  EXPECT_EQ(late.machine.stage(), Stage::kAborting);
+  EXPECT_NE(late.machine.abort_reason().find("left the switch"), std::string::npos);
+}
+
+TEST(SwitchMachine, RanksThatLeaveItWhileItIsDecidedGetNoCommit) {
+  Bench bench;
+  bench.to_transferring();
+  bench.all_vote(SwitchPhase::kTransferred);
+  ASSERT_EQ(bench.machine.stage(), Stage::kDeciding);
+  const JobAttachment attachment{"job", 2, Epoch{}, Epoch{}, {}};
+  EXPECT_EQ(bench.machine.hello("b", &attachment, false, bench.env()), Outcome::kNone);
+  bench.actions();
+  EXPECT_EQ(bench.stored(), Outcome::kCommitDecided);
+  EXPECT_EQ(bench.machine.strays(), std::set<std::string>{"b"});
+  const auto commits = bench.orders(SwitchOrder::kCommit);
+  ASSERT_EQ(commits.size(), 2U);
+  bench.vote("a", SwitchPhase::kCommitted);
+  EXPECT_EQ(bench.vote("c", SwitchPhase::kCommitted), Outcome::kDone);
+}
+
+TEST(SwitchMachine, WhatBecomesTrueWithTheDecisionIsStoredWithIt) {
+  Bench bench;
+  bench.to_transferring();
+  bench.actions();
+  const auto rows = [] { return std::vector<StoreRow>{LossRow{"job", 0, 7, 0}}; };
+  bool known = false;
+  for (const std::string node : {"a", "b", "c"}) {
+    SwitchMachine::Env env = bench.env();
+    env.decision_rows = rows;
+    static_cast<void>(bench.machine.vote(
+        {node, "job", Epoch(5), SwitchPhase::kTransferred, true, "", 0, 10, 0.5}, env, known));
+  }
+  std::size_t writes = 0;
+  for (const Action& action : bench.actions()) {
+    if (const auto* write = std::get_if<StoreWrite>(&action);
+        write != nullptr && write->write != 0) {
+      ++writes;
+      const auto& all = write->rows;
+      EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const StoreRow& row) {
+        return std::holds_alternative<LossRow>(row);
+      }));
+      EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const StoreRow& row) {
+        const auto* change = std::get_if<SwitchRow>(&row);
+        return change != nullptr && change->state == SwitchState::kCommitDecided;
+      }));
+    }
+  }
+  EXPECT_EQ(writes, 1U);
 }
 
 }  // namespace
