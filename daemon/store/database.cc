@@ -123,8 +123,9 @@ Result<void> Database::step_all(sqlite3_stmt* statement,
 }
 
 tl::unexpected<Error> Database::error(std::string_view doing) const {
-  return fail(ErrorCode::kIo, "{}: SQLite says \"{}\" ({}) at: {}", path_, sqlite3_errmsg(handle_),
-              sqlite3_extended_errcode(handle_), doing);
+  const bool refused = (sqlite3_extended_errcode(handle_) & 0xFF) == SQLITE_CONSTRAINT;
+  return fail(refused ? ErrorCode::kConflict : ErrorCode::kIo, "{}: SQLite says \"{}\" ({}) at: {}",
+              path_, sqlite3_errmsg(handle_), sqlite3_extended_errcode(handle_), doing);
 }
 
 }  // namespace tapas::daemon

@@ -29,8 +29,8 @@ class Row {
   sqlite3_stmt* statement_;
 };
 
-/// A SQLite connection with its prepared statements. One thread at a time. Errors are kIo and name
-/// the file and what SQLite said.
+/// A SQLite connection with its prepared statements. One thread at a time. Errors are kIo, or
+/// kConflict for what contradicts the tables' rules, and name the file and what SQLite said.
 class Database {
  public:
   /// Opens or creates the file; reads nothing yet.

@@ -358,6 +358,25 @@ Result<void> write_row(Database& database, const JobMap& jobs, const StoreRow& r
   return std::visit(Writer(database, jobs), row);
 }
 
+Result<void> trim_history(Database& database) {
+  return database.script(
+      "DELETE FROM plan WHERE status IN ('superseded', 'aborted')"
+      " AND epoch <= (SELECT max(epoch) FROM plan AS all_plans WHERE job = plan.job) - 500"
+      " AND NOT EXISTS (SELECT 1 FROM plan AS child WHERE child.job = plan.job"
+      "   AND child.parent = plan.epoch AND child.status IN ('active', 'proposed'));"
+      "DELETE FROM switch WHERE state IN ('done', 'aborted') AND to_epoch <="
+      " (SELECT max(to_epoch) FROM switch AS all_switches WHERE job = switch.job) - 500;"
+      "DELETE FROM decision WHERE decision <="
+      " (SELECT max(decision) FROM decision AS all_decisions WHERE job = decision.job) - 10000;"
+      "DELETE FROM operator_action WHERE id <= (SELECT max(id) FROM operator_action) - 10000"
+      " AND id <> (SELECT coalesce(max(id), 0) FROM operator_action"
+      "   WHERE action IN ('auto on', 'auto off'));"
+      "DELETE FROM automatic_switch WHERE epoch <="
+      " (SELECT max(epoch) FROM automatic_switch AS all_of_them"
+      "   WHERE job = automatic_switch.job) - 10000;"
+      "DELETE FROM slow_link WHERE slowdown = 1 AND planned = 0;");
+}
+
 Result<Restored> restore(Database& database, const JobMap& jobs) {
   Restored out;
   for (const auto& [name, job] : jobs) {

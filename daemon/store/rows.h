@@ -25,4 +25,8 @@ namespace tapas::daemon {
 /// {"key": value, ...}, numbers as numbers.
 [[nodiscard]] std::string evidence_text(const std::vector<Evidence>& evidence);
 
+/// Deletes old plans, switches, decisions and operators' actions beyond fixed numbers: never what
+/// runs, is under way, or is the parent of such a plan.
+[[nodiscard]] Result<void> trim_history(Database& database);
+
 }  // namespace tapas::daemon

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace tapas::daemon {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::size_t kGroup = 1024;       // writes per transaction
 constexpr std::int64_t kTrimEvery = 1000;  // journal lines between two trims
+constexpr std::size_t kMostKept = 4096;    // writes that wait for room on the disk
 constexpr std::string_view kLog = "store";
 
 bool has_event(const StoreWrite& write) {
@@ -195,7 +197,18 @@ void Store::run() {
   }
 }
 
+void Store::keep(StoreWrite write) {
+  if (kept_.size() == kMostKept) {
+    log::warning_limited(kLog, "kept", "the disk refuses writes for so long that rows are lost");
+    kept_.pop_front();
+  }
+  kept_.push_back(std::move(write));
+}
+
 void Store::commit(std::vector<StoreWrite> writes) {
+  writes.insert(writes.begin(), std::make_move_iterator(kept_.begin()),
+                std::make_move_iterator(kept_.end()));
+  kept_.clear();
   if (writes.empty()) {
     return;
   }
@@ -213,11 +226,13 @@ void Store::commit(std::vector<StoreWrite> writes) {
     }
     if (writes[i].write != 0) {
       on_done_({writes[i].write, std::move(outcomes[i])});
+    } else if (!outcomes[i] && outcomes[i].error().code == ErrorCode::kIo) {
+      keep(std::move(writes[i]));
     }
   }
   if (events) {
     const std::int64_t last = last_event();
-    trim_events(last);
+    trim(last);
     on_events_(last);
   }
 }
@@ -245,17 +260,20 @@ Result<void> Store::write_all(const std::vector<StoreWrite>& writes,
   return ok ? database_->script("COMMIT") : ok;
 }
 
-void Store::trim_events(std::int64_t last) {
-  if (last - trimmed_at_ < kTrimEvery) {
+void Store::trim(std::int64_t last_event) {
+  if (last_event - trimmed_at_ < kTrimEvery) {
     return;
   }
-  trimmed_at_ = last;
-  Result<void> ok = database_->run("DELETE FROM event WHERE id <= ?", last - event_rows_);
+  trimmed_at_ = last_event;
+  Result<void> ok = database_->run("DELETE FROM event WHERE id <= ?", last_event - event_rows_);
+  if (ok) {
+    ok = trim_history(*database_);
+  }
   if (ok) {
     ok = database_->script("PRAGMA incremental_vacuum(1000)");
   }
   if (!ok) {
-    log::warning_limited(kLog, "trim", "old journal lines stay: " + ok.error().message);
+    log::warning_limited(kLog, "trim", "old rows stay: " + ok.error().message);
   }
 }
 

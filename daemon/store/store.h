@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -48,7 +49,9 @@ struct StoreOptions {
 
 /// The only writer of the database (DIR/tapas.db), on a thread of its own. Writes that came while
 /// one transaction ran share the next; with synchronous=FULL as soon as somebody waits for one of
-/// them. All methods may be called from any thread; callbacks run on the store's thread.
+/// them. What nobody waits for and the disk refuses is kept and written before anything that comes
+/// later, up to a bound. All methods may be called from any thread; callbacks run on the store's
+/// thread.
 class Store {
  public:
   /// Called once per write that somebody waits for (StoreWrite::write != 0); and, when the queue
@@ -97,10 +100,12 @@ class Store {
   void ask(Reply<T> reply, std::function<Result<T>(Database&)> read);
   std::int64_t last_event();
   void run();
+  /// What could not be written before comes first.
   void commit(std::vector<StoreWrite> writes);
+  void keep(StoreWrite write);
   Result<void> write_all(const std::vector<StoreWrite>& writes,
                          std::vector<Result<void>>& outcomes);
-  void trim_events(std::int64_t last);
+  void trim(std::int64_t last_event);
 
   PidFile pid_file_;
   std::unique_ptr<Database> database_;
@@ -108,6 +113,7 @@ class Store {
   const Restored restored_;
   const std::int64_t event_rows_;
   std::int64_t trimmed_at_ = 0;
+  std::deque<StoreWrite> kept_;
   OnDone on_done_;
   OnEvents on_events_;
   BoundedQueue<Item, WhenFull::kRefuse> queue_{1U << 16U};

@@ -3,11 +3,15 @@
 #include "base/json/json.h"
 #include "tests/unit/daemon/fixtures.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <csignal>
 #include <future>
+#include <iterator>
 #include <tuple>
 #include <vector>
 
@@ -159,29 +163,165 @@ TEST(Store, GivesBackWhatTheCoreRemembers) {
   EXPECT_FALSE(RunningStore(dir.path())->restored().paused);
 }
 
-TEST(Store, TakesOverADatabaseOfTheFirstSchema) {
+/// A connection of somebody else.
+class Sql {
+ public:
+  explicit Sql(const std::string& path) {
+    EXPECT_EQ(sqlite3_open(path.c_str(), &handle_), SQLITE_OK);
+  }
+  ~Sql() { sqlite3_close(handle_); }
+  Sql(const Sql&) = delete;
+  Sql& operator=(const Sql&) = delete;
+  void run(const std::string& sql) {
+    EXPECT_EQ(sqlite3_exec(handle_, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
+        << sqlite3_errmsg(handle_);
+  }
+  std::int64_t number(const std::string& sql) {
+    sqlite3_stmt* statement = nullptr;
+    EXPECT_EQ(sqlite3_prepare_v2(handle_, sql.c_str(), -1, &statement, nullptr), SQLITE_OK);
+    EXPECT_EQ(sqlite3_step(statement), SQLITE_ROW);
+    const std::int64_t value = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    return value;
+  }
+  sqlite3* handle() { return handle_; }
+
+ private:
+  sqlite3* handle_ = nullptr;
+};
+
+TEST(Store, TakesOverADatabaseOfEachOlderSchema) {
+  for (const int version : {1, 2}) {
+    SCOPED_TRACE(version);
+    const TempDir dir;
+    {
+      Sql sql(dir / "tapas.db");
+      for (int step = 1; step <= version; ++step) {
+        std::ifstream file(
+            fmt::format("{}/tests/unit/daemon/schema-{}.sql", TAPAS_SOURCE_DIR, step));
+        sql.run(std::string(std::istreambuf_iterator<char>(file), {}));
+      }
+      EXPECT_EQ(sql.number("PRAGMA user_version"), version);
+      sql.run(fmt::format(
+          "INSERT INTO plan VALUES ('gpt-tiny', 1, 0, 'active', 'offline', 5, 0.02, '{}')",
+          json::dump(solver::plan_to_json(*tiny_plan(1), tiny_job()))));
+    }
+    RunningStore store(dir.path());
+    EXPECT_EQ(store->restored().term, Term(8));
+    const RestoredJob& job = store->restored().jobs.at("gpt-tiny");
+    ASSERT_TRUE(job.active);
+    EXPECT_EQ(job.active->placement, tiny_plan(1)->placement);
+    EXPECT_EQ(job.last_decision, 3U);
+    EXPECT_TRUE(job.open_switches.empty());
+    ASSERT_EQ(store->restored().nodes.size(), version == 1 ? 1U : 2U);
+    EXPECT_TRUE(store->restored().nodes[0].drained);
+    EXPECT_EQ(store->restored().nodes[0].reason, "fan");
+    EXPECT_FALSE(store->restored().nodes[0].pinned);
+    EXPECT_EQ(store.events(0).at(0).id, 41);
+    if (version == 2) {
+      EXPECT_EQ(store->restored().nodes[1].pin_reason, "profiling");
+      ASSERT_EQ(job.devices.size(), 1U);
+      EXPECT_EQ(job.devices[0].planned_at, 1.5);
+      EXPECT_EQ(job.learnt.calibration, 1.1);
+      ASSERT_EQ(job.switches.size(), 1U);
+    }
+    EXPECT_TRUE(
+        store.write({LearntRow{"gpt-tiny", 1, Epoch(1), 1, 5}, LossRow{"gpt-tiny", 1, 2, 5},
+                     TrialRow{"gpt-tiny", Epoch(1), 1, {"node-1"}, 1, 1, true, false, 5},
+                     SlowLinkRow{"gpt-tiny", "node-1", "node-2", "send", 2, 1, 1, false, 5}}));
+  }
+}
+
+/// While one is there no file of this process may grow beyond some size: the disk is full.
+class FullDisk {
+ public:
+  explicit FullDisk(std::uint64_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit low{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &low);
+  }
+  ~FullDisk() { setrlimit(RLIMIT_FSIZE, &before_); }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_ = {};
+};
+
+TEST(Store, RefusesOnAFullDiskKeepsWhatNobodyWaitsForAndGoesOn) {
   const TempDir dir;
-  { ASSERT_TRUE(Store::open({dir.path()}, tiny_jobs())); }
-  sqlite3* database = nullptr;
-  ASSERT_EQ(sqlite3_open((dir / "tapas.db").c_str(), &database), SQLITE_OK);
-  ASSERT_EQ(sqlite3_exec(database,
-                         "DROP TABLE device; DROP TABLE learnt; DROP TABLE automatic_switch;"
-                         "DROP TABLE slow_link; DROP TABLE loss; DROP TABLE trial;"
-                         "ALTER TABLE node_state DROP COLUMN pinned;"
-                         "ALTER TABLE node_state DROP COLUMN pin_reason;"
-                         "INSERT INTO node_state VALUES ('node-1', 1, 'fan', 5);"
-                         "PRAGMA user_version = 1",
-                         nullptr, nullptr, nullptr),
-            SQLITE_OK)
-      << sqlite3_errmsg(database);
-  sqlite3_close(database);
   RunningStore store(dir.path());
-  EXPECT_EQ(store->restored().term, Term(2));
-  ASSERT_EQ(store->restored().nodes.size(), 1U);
-  EXPECT_TRUE(store->restored().nodes[0].drained);
-  EXPECT_FALSE(store->restored().nodes[0].pinned);
-  EXPECT_TRUE(store.write({LearntRow{tiny_job().name, 1, Epoch(1), 1, 5}}));
-  EXPECT_TRUE(store.write({LossRow{tiny_job().name, 1, 2, 5}}));
+  ASSERT_TRUE(store.write({plan(1, PlanStatus::kActive)}));
+  {
+    const FullDisk full(std::filesystem::file_size(dir / "tapas.db-wal"));
+    const Result<void> refused =
+        store.write({plan(2, PlanStatus::kProposed), event(std::string(20'000, 'x'))});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kIo);
+    EXPECT_NE(refused.error().message.find(dir / "tapas.db"), std::string::npos);
+    store->write({0, {event("kept one")}});
+    store->write({0, {event("kept two")}});
+    EXPECT_FALSE(store.write({plan(2, PlanStatus::kProposed)}));
+    EXPECT_TRUE(store.events(0).empty());
+  }
+  ASSERT_TRUE(store.write({event("after")}));
+  const auto lines = store.events(0);
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[0].sentence, "kept one");
+  EXPECT_EQ(lines[1].sentence, "kept two");
+  EXPECT_EQ(lines[2].sentence, "after");
+  EXPECT_EQ(Sql(dir / "tapas.db").number("SELECT max(epoch) FROM plan"), 1);
+}
+
+TEST(Store, ForgetsOldHistoryButNothingThatRuns) {
+  const TempDir dir;
+  RunningStore store(dir.path());
+  std::vector<StoreRow> rows{plan(1, PlanStatus::kSuperseded), plan(2, PlanStatus::kActive)};
+  for (std::uint64_t epoch = 3; epoch <= 700; ++epoch) {
+    rows.emplace_back(plan(epoch, PlanStatus::kAborted));
+    rows.emplace_back(
+        SwitchRow{tiny_job().name, Epoch(2), Epoch(epoch), SwitchState::kAborted, "", 5});
+  }
+  rows.emplace_back(OperatorRow{"uid 0 (root)", "auto off", "stop", "accepted", 5});
+  for (std::uint64_t i = 1; i <= 10'100; ++i) {
+    rows.emplace_back(OperatorRow{"uid 0 (root)", "replan", "", "", 5});
+    rows.emplace_back(DecisionRow{tiny_job().name, i, Epoch(2), "gain_too_small", "no", {}, 5});
+  }
+  for (int i = 0; i < 1001; ++i) {
+    rows.emplace_back(event("line"));
+  }
+  ASSERT_TRUE(store.write(std::move(rows)));
+  static_cast<void>(store.events(0, 1));  // It trims after the write.
+  Sql sql(dir / "tapas.db");
+  EXPECT_EQ(sql.number("SELECT count(*) FROM plan"), 502);
+  EXPECT_EQ(sql.number("SELECT count(*) FROM plan WHERE epoch <= 2"), 2)
+      << "the active one and its parent";
+  EXPECT_EQ(sql.number("SELECT count(*) FROM switch"), 500);
+  EXPECT_EQ(sql.number("SELECT count(*) FROM decision"), 10'000);
+  EXPECT_EQ(sql.number("SELECT count(*) FROM operator_action"), 10'001);
+  EXPECT_EQ(sql.number("SELECT count(*) FROM operator_action WHERE action = 'auto off'"), 1);
+}
+
+TEST(Store, IsCopiedWhileItIsInUse) {
+  const TempDir dir;
+  const TempDir backup;
+  RunningStore store(dir.path());
+  ASSERT_TRUE(store.write({plan(1, PlanStatus::kActive), event("before")}));
+  {
+    // What `sqlite3 tapas.db ".backup copy.db"` does.
+    Sql from(dir / "tapas.db");
+    Sql to(backup / "tapas.db");
+    sqlite3_backup* copying = sqlite3_backup_init(to.handle(), "main", from.handle(), "main");
+    ASSERT_NE(copying, nullptr);
+    EXPECT_EQ(sqlite3_backup_step(copying, 1), SQLITE_OK);
+    ASSERT_TRUE(store.write({event("meanwhile")}));
+    EXPECT_EQ(sqlite3_backup_step(copying, -1), SQLITE_DONE);
+    sqlite3_backup_finish(copying);
+  }
+  RunningStore copy(backup.path());
+  EXPECT_EQ(copy->restored().jobs.at(tiny_job().name).active->epoch, Epoch(1));
+  EXPECT_EQ(copy.events(0).size(), 2U);
 }
 
 TEST(Store, HoldsEveryAcknowledgedWriteWhenCopiedAsACrashLeavesIt) {
