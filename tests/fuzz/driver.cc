@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -171,7 +172,11 @@ int main(int argc, char** argv) {
     last.run(seed);
   }
   Random random(20'260'501);
-  for (unsigned long i = 0; i < runs; ++i) {
+  // With TAPAS_LONG set for a minute at least.
+  const auto until = std::chrono::steady_clock::now() +
+                     std::chrono::seconds(std::getenv("TAPAS_LONG") != nullptr ? 60 : 0);
+  unsigned long i = 0;
+  for (; i < runs || std::chrono::steady_clock::now() < until; ++i) {
     std::string input = seeds[below(random, seeds.size())];
     for (std::size_t n = 1 + below(random, 4); n > 0; --n) {
       mutate_once(input, seeds, words, random);
@@ -179,6 +184,6 @@ int main(int argc, char** argv) {
     input.resize(std::min(input.size(), kMaxInput));
     last.run(input);
   }
-  std::printf("%zu seeds and %lu mutations\n", seeds.size(), runs);
+  std::printf("%zu seeds and %lu mutations\n", seeds.size(), i);
   return 0;
 }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <functional>
 #include <string>
 
 namespace tapas::daemon::sim {
@@ -255,6 +257,173 @@ TEST(Loop, ALostAgentBeforeTheDecisionAbortsTheSwitch) {
   ASSERT_TRUE(sim.run_till([&] { return sim.settled(); }, 60));
   // The reason is still there, so the next try follows.
   ASSERT_TRUE(sim.run_till([&] { return sim.core().plan("small")->epoch == Epoch(3); }, 200));
+}
+
+/// Runs in steps that are shorter than any write or message takes.
+bool run_till_closely(Sim& sim, const std::function<bool()>& done, double for_s) {
+  const double end_s = sim.now() + for_s;
+  while (!done() && sim.now() < end_s) {
+    sim.run_until(sim.now() + 0.0002);
+  }
+  return done();
+}
+
+TEST(Loop, ACrashRightAfterTheDecisionForgetsNothingOfIt) {
+  Sim sim(job(), automatic());
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  const std::string culprit = node_name(sim, 1);
+  sim.slow(culprit, 1.6);
+  ASSERT_TRUE(sim.run_till([&] { return sim.view().phase == "switching: transferring"; }, 60));
+  ASSERT_TRUE(run_till_closely(
+      sim, [&] { return sim.disk().switches.at(Epoch(2)).state == SwitchState::kCommitDecided; },
+      10));
+  ASSERT_EQ(epoch(sim), Epoch(1)) << "the core must not have heard of it";
+  sim.crash_core();
+  ASSERT_TRUE(sim.run_till([&] { return sim.settled(); }, 60)) << sim.why();
+  EXPECT_EQ(epoch(sim), Epoch(2));
+  EXPECT_EQ(sim.disk().automatic_switches.count(Epoch(2)), 1U);
+  EXPECT_NEAR(sim.disk().devices.at(culprit + "/0").planned_at, 1.6, 0.05);
+  EXPECT_EQ(sim.disk().loss.lost_s, 0);
+  // So the same condition is no reason for another plan.
+  sim.run_until(sim.now() + 120);
+  EXPECT_EQ(epoch(sim), Epoch(2)) << told(sim, "decision");
+}
+
+TEST(Loop, RanksThatStartAnewWhileTheDecisionIsStoredGetThePlanThatIsDecided) {
+  Options options = automatic();
+  options.faults.slow_writes = 1;
+  Sim sim(job(), options);
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.slow(node_name(sim, 1), 1.6);
+  ASSERT_TRUE(sim.run_till([&] { return sim.view().phase == "switching: deciding"; }, 90));
+  sim.kill_ranks(node_name(sim, 0), 0.1);
+  ASSERT_TRUE(sim.run_till([&] { return sim.settled() && epoch(sim) == Epoch(2); }, 90))
+      << sim.why();
+}
+
+TEST(Loop, RanksThatStartAnewBeforeTheDecisionEndTheSwitch) {
+  for (const char* phase :
+       {"switching: preparing", "switching: armed", "switching: transferring"}) {
+    SCOPED_TRACE(phase);
+    Sim sim(job(), automatic());
+    ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+    sim.slow(node_name(sim, 1), 1.6);
+    ASSERT_TRUE(run_till_closely(
+        sim, [&] { return sim.view().phase == phase; }, 90));
+    sim.kill_ranks(node_name(sim, 0), 0.5);
+    ASSERT_TRUE(sim.run_till([&] { return !sim.events("switch_aborted").empty(); }, 20));
+    ASSERT_TRUE(sim.run_till([&] { return sim.settled(); }, 60)) << sim.why();
+    ASSERT_TRUE(sim.run_till([&] { return epoch(sim) == Epoch(3); }, 200)) << told(sim, "decision");
+  }
+}
+
+TEST(Loop, WhateverMessageIsLostEverybodyEndsInOneEpoch) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(seed);
+    Options options = automatic();
+    options.seed = seed;
+    options.faults.lost = 0.25;
+    options.config.prepare_deadline_s = 3;
+    options.config.transfer_deadline_s = 3;
+    options.config.arm_deadline_s = 5;
+    Sim sim(job(), options);
+    ASSERT_TRUE(sim.run_till([&] { return sim.last_step() > 20; }, 200)) << sim.why();
+    for (std::uint64_t round = 1; round <= 4; ++round) {
+      sim.slow(node_name(sim, 1), round % 2 == 1 ? 1.6 : 1.0);
+      sim.send({round, fmt::format("uid {}", round), Replan{"small", false}});
+      sim.run_until(sim.now() + 30);
+    }
+    sim.stop_faults();
+    ASSERT_TRUE(sim.run_till([&] { return sim.settled(); }, 100)) << sim.why();
+  }
+}
+
+TEST(Loop, APinThatComesBetweenAQuestionAndItsAnswerHolds) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(seed);
+    Options options;
+    options.seed = seed;
+    Sim sim(job(), options);
+    ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+    sim.slow(node_name(sim, 1), 1.6);
+    sim.run_until(sim.now() + 20);
+    const solver::Plan before = *sim.core().plan("small");
+    sim.send({1, "uid 1", Replan{"small", false}});
+    sim.send({2, "uid 2", Pin{node_name(sim, 0), "debugged"}});
+    sim.send({3, "uid 3", Pin{node_name(sim, 1), "debugged"}});
+    sim.send({4, "uid 4", Pin{node_name(sim, 2), "debugged"}});
+    sim.run_until(sim.now() + 20);
+    ASSERT_EQ(sim.replies().size(), 4U);
+    EXPECT_EQ(sim.core().plan("small")->placement, before.placement);
+    EXPECT_EQ(sim.core().plan("small")->replica_splits, before.replica_splits);
+  }
+}
+
+TEST(Loop, TwoOrdersForOneNodeAtOnceDoNotUndoEachOther) {
+  Sim sim(job(), {});
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.send({1, "uid 1", Drain{node_name(sim, 1), "fan"}});
+  sim.send({2, "uid 2", Pin{node_name(sim, 1), "debugged"}});
+  sim.run_until(sim.now() + 5);
+  ASSERT_EQ(sim.replies().size(), 2U);
+  EXPECT_EQ(sim.replies()[0].request, 2U);
+  EXPECT_EQ(sim.replies()[0].outcome.error().code, ErrorCode::kConflict);
+  EXPECT_TRUE(sim.replies()[1].outcome);
+  EXPECT_TRUE(sim.disk().nodes.at(node_name(sim, 1)).drained);
+}
+
+TEST(Loop, APauseHoldsARollbackBack) {
+  Sim sim(job(), automatic());
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.slow(node_name(sim, 1), 1.6);
+  ASSERT_TRUE(sim.run_till([&] { return sim.running_epoch() == Epoch(2); }, 60));
+  sim.slow_everything(2.0);
+  sim.send({1, "uid 1", SetAuto{false, "maintenance"}});
+  ASSERT_TRUE(sim.run_till([&] { return !sim.events("verify").empty(); }, 100));
+  sim.run_until(sim.now() + 30);
+  EXPECT_EQ(epoch(sim), Epoch(2));
+  const DecisionRow decision = sim.core().decisions("small").front();
+  EXPECT_EQ(decision.reason_code, "rollback_impossible");
+  EXPECT_NE(decision.sentence.find("maintenance"), std::string::npos) << decision.sentence;
+}
+
+TEST(Loop, WhatNobodyWaitsForIsWrittenOnceTheDiskHasRoom) {
+  Sim sim(job(), automatic());
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.slow(node_name(sim, 1), 1.6);
+  ASSERT_TRUE(sim.run_till([&] { return sim.view().phase == "switching: transferring"; }, 60));
+  sim.fill_disk(30);
+  sim.run_until(sim.now() + 25);
+  EXPECT_EQ(sim.disk().switches.at(Epoch(2)).state, SwitchState::kRunning);
+  EXPECT_EQ(epoch(sim), Epoch(1));
+  EXPECT_FALSE(sim.core().status({}).auto_replan);
+  sim.run_until(sim.now() + 10);
+  EXPECT_EQ(sim.disk().switches.at(Epoch(2)).state, SwitchState::kAborted);
+  EXPECT_EQ(sim.disk().plans.at(Epoch(2)).status, PlanStatus::kAborted);
+  EXPECT_TRUE(sim.settled()) << sim.why();
+}
+
+TEST(Loop, AFirstPlanThatCouldNotBeStoredIsMadeAgain) {
+  Sim sim(job(), {});
+  sim.fill_disk(20);
+  sim.run_until(15);
+  EXPECT_EQ(sim.core().plan("small"), nullptr);
+  EXPECT_NE(sim.view().phase.find("disk is full"), std::string::npos) << sim.view().phase;
+  ASSERT_TRUE(sim.run_till([&] { return sim.settled(); }, 60)) << sim.why();
+}
+
+TEST(Loop, TwoAgentsThatClaimOneNodeDoNoHarm) {
+  Sim sim(job(), automatic());
+  ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+  sim.slow(node_name(sim, 1), 1.6);
+  ASSERT_TRUE(sim.run_till([&] { return sim.view().phase == "switching: armed"; }, 60));
+  sim.clash(node_name(sim, 2), 20);
+  ASSERT_TRUE(sim.run_till([&] { return !sim.events("switch_aborted").empty(); }, 30));
+  const std::uint64_t step = sim.last_step();
+  sim.run_until(sim.now() + 30);
+  EXPECT_GT(sim.last_step(), step + 15) << "the job trains on";
+  ASSERT_TRUE(sim.run_till([&] { return sim.settled() && epoch(sim) == Epoch(3); }, 200))
+      << sim.why();
 }
 
 }  // namespace
