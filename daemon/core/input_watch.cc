@@ -1,5 +1,7 @@
 #include "daemon/core/input_watch.h"
 
+#include "base/median.h"
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -17,13 +19,6 @@ constexpr double kSlack = 0.03;
 constexpr double kLeastRise = 0.05;
 // However long a rank waits, something of the step is left.
 constexpr double kMostOfStep = 0.95;
-
-/// Lower median: with two halves the faster one is the yardstick.
-double lower_median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// What a rank of the stage waits when nothing is wrong with its own loader: the median of the
 /// nodes, each by its longest wait, as often one rank of a node loads for all; on a single node the

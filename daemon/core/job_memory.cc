@@ -116,7 +116,7 @@ void JobLoop::remember_links(LoopContext& context) {
   for (auto [ends, row] : written_links_) {
     row.slowdown = 1;
     row.planned = row.planned && recovered_nodes_.contains(owner_of(row));
-    now.emplace(std::move(ends), std::move(row));
+    now.emplace(ends, std::move(row));
   }
   for (const SlowLink& link : links_.slow_links()) {
     SlowLinkRow row;

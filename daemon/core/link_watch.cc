@@ -348,7 +348,7 @@ void LinkWatch::restore(const SlowLink& slow) {
   const Pair pair{slow.from, slow.to};
   Link link{Level(kLearn, kSpread), {}, std::log(slow.before_s * slow.slowdown), false};
   link.level.restore(std::log(slow.before_s), std::log(slow.slowdown));
-  links_.insert_or_assign(pair, std::move(link));
+  links_.insert_or_assign(pair, link);
   ++learnt_[tier(pair)];
   const auto known = std::find_if(faults_.begin(), faults_.end(), [&](const LinkFault& fault) {
     return fault.part == slow.part && shows(fault, pair);

@@ -1,5 +1,7 @@
 #include "daemon/core/watch.h"
 
+#include "base/median.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -49,16 +51,6 @@ constexpr double kFarOffNoise = 3.5;
 // Real jobs warm up, some in waves; a step time that rises that early is learnt, not reported.
 constexpr std::uint32_t kWarmUpSteps = 128;
 constexpr double kMaxSlowdown = 10.0;
-
-/// Lower median: with two halves the faster one is the yardstick. NaN when empty.
-double median(std::vector<double>& values) {
-  if (values.empty()) {
-    return kNone;
-  }
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 Level level_of(const Role& role, const Roles& roles) {
   if (!role.held || roles.nodes_in_stage(role.stage) < 2) {
@@ -233,7 +225,7 @@ std::optional<JobStep> Watch::observe(const WholeStep& step) {
     return std::nullopt;
   }
   // Medians: one node's wrong clock moves neither.
-  JobStep out{step.step, median(walls), 0, median(ends)};
+  JobStep out{step.step, lower_median(walls), 0, lower_median(ends)};
   out.begin_s = out.end_s - out.wall_s;
   const StepStamp stamp{out.step, out.begin_s};
   observe_compute(step, stamp);
@@ -262,13 +254,13 @@ void Watch::observe_compute(const WholeStep& step, const StepStamp& stamp) {
       }
     }
     all.insert(all.end(), group.begin(), group.end());
-    stage_median_[stage] = median(group);
+    stage_median_[stage] = lower_median(group);
   }
   compute_known_ = all.size() * 2 >= roles_.held();
   if (!compute_known_) {
     return;
   }
-  job_median_ = median(all);
+  job_median_ = lower_median(all);
   compute_.observe(job_median_, wall_sensitivity(), stamp);
 
   std::vector<double> differences;
@@ -294,7 +286,7 @@ void Watch::observe_compute(const WholeStep& step, const StepStamp& stamp) {
     }
   }
   if (!differences.empty()) {
-    rank_noise_.add(median(differences));
+    rank_noise_.add(lower_median(differences));
   }
   differences.clear();
   const double noise = team_noise_.at_once();
@@ -304,7 +296,7 @@ void Watch::observe_compute(const WholeStep& step, const StepStamp& stamp) {
     }
   }
   if (!differences.empty()) {
-    team_noise_.add(median(differences));
+    team_noise_.add(lower_median(differences));
   }
   observe_rotating(stamp);
 }
@@ -318,8 +310,9 @@ void Watch::expect_of_pair(std::uint32_t stage) {
     }
   }
   std::vector<double> paces;
+  paces.reserve(nodes.size());
   for (auto& [replica, recent] : nodes) {
-    paces.push_back(median(recent));
+    paces.push_back(lower_median(recent));
   }
   if (paces.empty()) {
     return;
@@ -348,7 +341,7 @@ void Watch::observe_stages(const StepStamp& stamp) {
   std::vector<double> known;
   std::copy_if(stage_median_.begin(), stage_median_.end(), std::back_inserter(known),
                [](double value) { return !std::isnan(value); });
-  const double usual = median(known);
+  const double usual = lower_median(known);
   for (std::uint32_t stage = 0; stage < stages_.size(); ++stage) {
     // On one node a stage is the node.
     if (roles_.nodes_in_stage(stage) > 1 && compute_known_ && !std::isnan(stage_median_[stage])) {
@@ -381,7 +374,7 @@ void Watch::observe_rotating(const StepStamp& stamp) {
       }
     }
     if (excess.size() > 1) {
-      replica.look(median(excess), r);
+      replica.look(lower_median(excess), r);
     }
   }
   const Sensitivity sensitivity = rotating_sensitivity();
@@ -608,7 +601,7 @@ std::vector<double> Watch::slowdowns() const {
 
 double Watch::recent_step_s() const {
   std::vector<double> sorted = walls_;
-  return sorted.empty() ? 0 : median(sorted);
+  return sorted.empty() ? 0 : lower_median(sorted);
 }
 
 double Watch::learnt_step_s() const { return wall_.learning() ? 0 : std::exp(wall_.baseline()); }

@@ -1,4 +1,5 @@
 // What deviates and holds: who is slow together, who flaps, and whom long batches excuse.
+#include "base/median.h"
 #include "daemon/core/watch.h"
 
 #include <algorithm>
@@ -18,13 +19,6 @@ constexpr std::uint32_t kFewBatches = 8;
 constexpr std::uint32_t kLongestRunOfBatches = 32;
 // A late loader is worth a word when the step takes longer by this share of what it waits.
 constexpr double kFeltShare = 0.25;
-
-/// Lower median. Requires a value.
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// `level` counted from `baseline`, its own or that of a rank that is slow with it.
 Deviation above(double baseline, const Level& level) {
@@ -115,7 +109,7 @@ bool Watch::with_its_replica(RankId rank, const Level& level) const {
       others.push_back(its.run() > kLongestRunOfBatches ? its.deviation() : 0);
     }
   }
-  return !others.empty() && median(others) > kAlike * level.deviation();
+  return !others.empty() && lower_median(others) > kAlike * level.deviation();
 }
 
 void Watch::find_ranks(Findings& out) {

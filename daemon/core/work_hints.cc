@@ -1,7 +1,10 @@
 #include "daemon/core/work_hints.h"
 
+#include "base/median.h"
+
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace tapas::daemon {
 namespace {
@@ -15,13 +18,6 @@ constexpr double kMostPower = 2;
 constexpr double kMostChange = 1;
 constexpr std::uint32_t kClear = 10;
 constexpr double kSlack = 0.03;
-
-/// Requires a value.
-double middle_of(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 
@@ -57,10 +53,8 @@ void WorkHints::learn(const std::vector<double>& log_compute) {
   if (compute.empty()) {
     return;
   }
-  std::vector<double> sorted = compute;
-  const double usual_compute = middle_of(sorted);
-  sorted = tokens;
-  const double usual_tokens = middle_of(sorted);
+  const double usual_compute = median(compute);
+  const double usual_tokens = median(tokens);
   together_ *= kKept;
   alone_ *= kKept;
   for (std::size_t i = 0; i < compute.size(); ++i) {
@@ -91,7 +85,7 @@ void WorkHints::take_out(const WholeStep& step, const Roles& roles,
   }
   if (!known_) {
     known_ = true;
-    usual_ = middle_of(all);
+    usual_ = median(std::move(all));
   }
   learn(log_compute);
   const double largest = power() * (std::log(most) - usual_);

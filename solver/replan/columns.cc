@@ -166,12 +166,9 @@ bool LocalSearch::swap_columns(std::uint32_t a, std::uint32_t b) {
     return false;
   }
   for (std::uint32_t r = 0; r < problem_.replicas(); ++r) {
-    const Block x{layout_.unit(r, a)};
-    const Block y{layout_.unit(r, b)};
-    if (!may_exchange(x, y) || !may_exchange(y, x)) {
+    if (!swap_units(layout_.unit(r, a), layout_.unit(r, b))) {
       return false;
     }
-    exchange(x, y);
     if (r == 0 || !problem_.tied()) {
       std::vector<std::uint32_t> cuts(layout_.cuts(r).begin(), layout_.cuts(r).end());
       const std::uint32_t longer = cuts[b + 1] - cuts[b] - (cuts[a + 1] - cuts[a]);

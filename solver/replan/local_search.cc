@@ -83,7 +83,7 @@ void LocalSearch::restore(const Snapshot& to) {
         layout_.put(r, s, to.units[r * stages + s]);
       }
     }
-    layout_.cut(r, std::span(to.cuts).subspan(r * (stages + 1), stages + 1));
+    layout_.cut(r, std::span(to.cuts).subspan(std::size_t{r} * (stages + 1), stages + 1));
     layout_.count(r, to.counts[r]);
   }
   now_ = layout_.exact();
@@ -196,7 +196,7 @@ void LocalSearch::pairs() {
   const std::uint32_t stages = problem_.stages();
   // Where all share one split every cut is timed for all of them.
   const std::uint64_t end =
-      layout_.evaluations() + std::max<std::uint64_t>(kPairs, 3 * problem_.replicas());
+      layout_.evaluations() + std::max<std::uint64_t>(kPairs, 3ULL * problem_.replicas());
   for (const std::uint32_t place : focus(3, Look::kMeasured)) {
     const std::uint32_t r = place / stages;
     const std::uint32_t s = place % stages;

@@ -171,6 +171,8 @@ class LocalSearch {
   /// A layer less for one stage of all rows.
   bool thin_columns();
   bool descend(const Effort& effort);
+  /// Two units that have places. False: a pin, a drain or another width is in the way.
+  bool swap_units(std::uint32_t a, std::uint32_t b);
   /// Moves the unit of a stage to another stage of its row and those between up. False: a pin or
   /// another width is in the way, the layout may be changed.
   bool rotate(std::uint32_t replica, std::uint32_t from, std::uint32_t to);

@@ -409,18 +409,23 @@ bool LocalSearch::descend(const Effort& effort) {
   return improved;
 }
 
+bool LocalSearch::swap_units(std::uint32_t a, std::uint32_t b) {
+  if (!may_exchange({a}, {b}) || !may_exchange({b}, {a})) {
+    return false;
+  }
+  exchange({a}, {b});
+  return true;
+}
+
 bool LocalSearch::rotate(std::uint32_t replica, std::uint32_t from, std::uint32_t to) {
   if (from == to) {
     return false;
   }
   for (std::uint32_t s = from; s != to;) {
     const std::uint32_t next = s < to ? s + 1 : s - 1;
-    const Block a{layout_.unit(replica, s)};
-    const Block b{layout_.unit(replica, next)};
-    if (!may_exchange(a, b) || !may_exchange(b, a)) {
+    if (!swap_units(layout_.unit(replica, s), layout_.unit(replica, next))) {
       return false;
     }
-    exchange(a, b);
     s = next;
   }
   return true;

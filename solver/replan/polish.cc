@@ -59,12 +59,9 @@ bool LocalSearch::make(const Change& change) {
 
 bool LocalSearch::swap_rows(std::uint32_t a, std::uint32_t b) {
   for (std::uint32_t s = 0; s < problem_.stages(); ++s) {
-    const Block x{layout_.unit(a, s)};
-    const Block y{layout_.unit(b, s)};
-    if (!may_exchange(x, y) || !may_exchange(y, x)) {
+    if (!swap_units(layout_.unit(a, s), layout_.unit(b, s))) {
       return false;
     }
-    exchange(x, y);
   }
   if (!problem_.tied()) {
     const std::vector<std::uint32_t> cuts(layout_.cuts(a).begin(), layout_.cuts(a).end());

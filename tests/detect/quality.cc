@@ -189,7 +189,7 @@ void quiet(const Options& options, std::uint64_t rank_steps) {
         spec.ranks = ranks;
         spec.faulty_steps = 0;
         spec.healthy_steps = seed % 10 == 0 ? 4500 : 500;
-        left -= std::min<std::uint64_t>(left, spec.healthy_steps * ranks);
+        left -= std::min<std::uint64_t>(left, std::uint64_t{spec.healthy_steps} * ranks);
         group.specs.push_back(spec);
       }
     }

@@ -1,5 +1,6 @@
 #include "tests/detect/rules.h"
 
+#include "base/median.h"
 #include "daemon/core/watch.h"
 
 #include <algorithm>
@@ -10,12 +11,6 @@
 
 namespace tapas::daemon::testing {
 namespace {
-
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 class Detector : public Rule {
  public:
@@ -83,7 +78,7 @@ class Windowed : public Rule {
   [[nodiscard]] std::vector<RankId> ranks_that_are(Slow slow) const {
     std::vector<double> all;
     for (std::vector<double> values : compute_) {
-      all.push_back(median(values));
+      all.push_back(lower_median(values));
     }
     std::vector<RankId> ranks;
     for (const std::vector<RankId>& stage : roles_.by_stage()) {

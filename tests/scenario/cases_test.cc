@@ -418,7 +418,7 @@ TEST(Cases, AReconnectStormEndsWithAllAgentsBackAndNothingSaidAboutNodes) {
   Sim sim(rig(), rig_options());
   run_to_step(sim, 60);
   const std::size_t lines = sim.disk().events.size();
-  for (int again = 0; again < 100; ++again) {
+  for (std::uint32_t again = 0; again < 100; ++again) {
     for (std::uint32_t node = 0; node < 16; ++node) {
       (again + node) % 2 == 0 ? sim.cut(node_name(sim, node))
                               : sim.restart_agent(node_name(sim, node));
