@@ -16,6 +16,8 @@ constexpr double kHalfWay = 3.25;
 // A rise that needed more steps than this is no run of spikes.
 constexpr std::uint32_t kLongRun = 32;
 constexpr double kFarBeyond = 2;
+// Lone spikes of a rank or a step often reach about this, and come in clusters.
+constexpr double kSmall = 0.155;
 // Series of a job differ in noise by so much; the common noise counts for the quieter ones.
 constexpr double kQuieter = 1.2;
 // Values that shape the baseline after the learning steps: few, so that no drift is followed; more
@@ -53,7 +55,7 @@ Sensitivity Sensitivity::of(double sigma, std::uint32_t steps, double slack) {
   const double noise = std::max(sigma, kLeastNoise);
   Sensitivity out;
   out.noise = noise;
-  out.steps = steps;
+  out.steps = out.small_steps = steps;
   out.slack = slack;
   return out;
 }
@@ -72,6 +74,7 @@ void NoiseEstimate::add(double typical_difference) {
 }
 
 void Level::restart() {
+  from_start_ = from_start_ && blamed_;
   seen_ = blamed_ ? learn_steps_ : 0;
   ring_size_ = ring_next_ = 0;
   up_.reset();
@@ -117,7 +120,8 @@ void Level::learn_noise(double value, double noise) {
 void Level::learn() {
   known_ = kMedianKnows * seen_;
   const double learnt = usual_ + known_ / (known_ + prior_steps()) * (recent() - usual_);
-  baseline_ = learnt > usual_ + spread_ ? usual_ : learnt;
+  from_start_ = learnt > usual_ + spread_;
+  baseline_ = from_start_ ? usual_ : learnt;
   ++times_learnt_;
 }
 
@@ -150,7 +154,8 @@ void Level::observe(double value, const Sensitivity& sensitivity, const StepStam
   const double unsure = doubt(sensitivity);
   const double evidence = needed(sensitivity);
   const double unit = unit_of_evidence();
-  const auto clipped = [&](double excess) { return this->clipped(excess, sensitivity) / unit; };
+  const double most = clip(sensitivity.steps, sensitivity);
+  const auto clipped = [&](double excess) { return std::clamp(excess, -most, most) / unit; };
   const double deviation = value - baseline_;
   if (blamed_) {
     // Half way back is the border; the same pace in both directions.
@@ -159,7 +164,9 @@ void Level::observe(double value, const Sensitivity& sensitivity, const StepStam
     ++blamed_steps_;
     return;
   }
-  up_.add(clipped(deviation - slack_), (sensitivity.least - slack_) / past_unit(), unsure, stamp);
+  const double most_small = clip(sensitivity.small_steps, sensitivity);
+  const double counted = deviation > kSmall ? deviation : std::min(deviation, slack_ + most_small);
+  up_.add(clipped(counted - slack_), (sensitivity.least - slack_) / past_unit(), unsure, stamp);
   alarmed_ = confidence() >= evidence;
   down_.add(clipped(-deviation - slack_), 0, unsure, stamp);
   if (sure(down_) >= evidence) {
@@ -173,11 +180,9 @@ bool Level::rising(double errors) const {
   return !alarmed_ && !recovered_ && confidence() > std::max(kHalfWay, errors);
 }
 
-double Level::clipped(double deviation, const Sensitivity& sensitivity) const {
-  const auto steps = static_cast<double>(sensitivity.steps);
-  const double clip =
-      needed(sensitivity) * noise_ * std::sqrt((1 + doubt(sensitivity) * steps) / (steps - 0.1));
-  return std::clamp(deviation, -clip, clip);
+double Level::clip(std::uint32_t steps, const Sensitivity& sensitivity) const {
+  const double count = steps;
+  return needed(sensitivity) * noise_ * std::sqrt((1 + doubt(sensitivity) * count) / (count - 0.1));
 }
 
 double Level::error() const { return noise_ / std::sqrt(std::max(1.0, known_ + prior_steps())); }
@@ -216,7 +221,8 @@ bool Level::steady() const {
 }
 
 bool Level::holds(const Sensitivity& sensitivity) const {
-  return alarmed_ && (run() > kLongRun || deviation() > sensitivity.slack);
+  const bool above = run() > kLongRun || deviation() > sensitivity.slack;
+  return alarmed_ && above && (!from_start_ || deviation() > spread_);
 }
 
 void Level::blame() { blame(deviation()); }
@@ -245,6 +251,9 @@ void Level::clear() {
 void Level::dismiss() {
   alarmed_ = false;
   up_.reset();
+  if (from_start_ && !blamed_) {
+    restart();
+  }
 }
 
 bool Level::lies_at(double level, const Sensitivity& sensitivity) const {

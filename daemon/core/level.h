@@ -14,10 +14,11 @@ namespace tapas::daemon {
 struct Sensitivity {
   double noise = 0;         ///< of one step, as far as it is believed
   std::uint32_t steps = 3;  ///< that even a clear deviation needs: one less in a row never alarm
-  double slack = 0;         ///< deviation that never adds up to an alarm
-  double wander = 0;        ///< healthy series move about their level by this, slowly
-  double evidence = 6.5;    ///< standard errors that make an alarm
-  double least = 0;         ///< a rise that is on average less than this is not told
+  std::uint32_t small_steps = 3;  ///< the same of one no larger than many lone spikes are
+  double slack = 0;               ///< deviation that never adds up to an alarm
+  double wander = 0;              ///< healthy series move about their level by this, slowly
+  double evidence = 6.5;          ///< standard errors that make an alarm
+  double least = 0;               ///< a rise that is on average less than this is not told
 
   /// `sigma` is the measured noise of one step.
   [[nodiscard]] static Sensitivity of(double sigma, std::uint32_t steps, double slack);
@@ -83,7 +84,8 @@ class Level {
   [[nodiscard]] std::uint32_t times_learnt() const { return times_learnt_; }
   /// Not blamed, and the alarm level is reached.
   [[nodiscard]] bool alarmed() const { return alarmed_; }
-  /// The alarm is no run of spikes: the latest values lie above the slack, too.
+  /// The alarm is no run of spikes: the latest values lie above the slack, too; of a series that is
+  /// slow from the start above the spread.
   [[nodiscard]] bool holds(const Sensitivity& sensitivity) const;
   /// Alarmed, or nearer to `level` above the baseline than to the baseline, and beyond the noise.
   [[nodiscard]] bool lies_at(double level, const Sensitivity& sensitivity) const;
@@ -108,7 +110,8 @@ class Level {
   /// The same before anything is learnt, where both are known from elsewhere.
   void restore(double baseline, double level);
   void clear();
-  /// Forgets the alarm, not the baseline: it did not hold.
+  /// Forgets the alarm: it did not hold. The baseline stays, unless the alarm was that the series
+  /// is slow from the start: that is learnt again.
   void dismiss();
   [[nodiscard]] bool blamed() const { return blamed_; }
   /// Deviation of the blamed series from its baseline; 0 when not blamed.
@@ -134,8 +137,8 @@ class Level {
   void learn_noise(double value, double noise);
   void learn();
   void refine(double deviation);
-  /// A deviation, as far as it counts in one step.
-  [[nodiscard]] double clipped(double deviation, const Sensitivity& sensitivity) const;
+  /// The most that a step counts where so many make an alarm.
+  [[nodiscard]] double clip(std::uint32_t steps, const Sensitivity& sensitivity) const;
   /// Variance of the baseline and of the way that healthy series go, over that of one step.
   [[nodiscard]] double doubt(const Sensitivity& sensitivity) const;
   /// Standard errors of an alarm, more while the noise is not well known.
@@ -161,6 +164,7 @@ class Level {
   double difference_ = 0;  ///< mean distance of consecutive values
   std::uint32_t differences_ = 0;
   std::uint32_t blamed_steps_ = 0;
+  bool from_start_ = false;  ///< learnt to lie beyond the spread
   bool alarmed_ = false;
   bool blamed_ = false;
   bool recovered_ = false;

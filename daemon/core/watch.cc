@@ -29,9 +29,11 @@ constexpr double kRankSlack = 0.005;
 constexpr double kRankWander = 0.0045;
 constexpr double kLeastRankRise = 0.04;
 constexpr std::uint32_t kRankSteps = 3;
+constexpr std::uint32_t kSmallRankSteps = 4;
 // Nothing can be moved for a job-wide cause, so its alarm may take longer and be surer.
 constexpr double kWallSlack = 0.03;
 constexpr std::uint32_t kWallSteps = 10;
+constexpr std::uint32_t kSmallWallSteps = 16;
 // After the first alarm, so that the other devices of a slow node join and levels are sound.
 constexpr std::uint32_t kSettleSteps = 2;
 // Standard errors from which on a rank beside an alarmed one may be about to join it.
@@ -58,6 +60,13 @@ Level level_of(const Role& role, const Roles& roles) {
   }
   return roles.has_equals(role.stage) ? Level(kLearnSteps, kMaxOffset, kTypicalOffset)
                                       : Level(kLearnSteps, kMaxPairOffset, kTypicalPairOffset);
+}
+
+/// Of what concerns the whole step.
+Sensitivity step_sensitivity(double sigma) {
+  Sensitivity out = Sensitivity::of(sigma, kWallSteps, kWallSlack);
+  out.small_steps = kSmallWallSteps;
+  return out;
 }
 
 double slowdown_of(double log_level) { return std::clamp(std::exp(log_level), 1.0, kMaxSlowdown); }
@@ -198,16 +207,15 @@ void Watch::forget(RankId rank) {
 
 Sensitivity Watch::rank_sensitivity() const {
   Sensitivity out = Sensitivity::of(rank_noise_.at_once(), kRankSteps, kRankSlack);
+  out.small_steps = kSmallRankSteps;
   out.wander = kRankWander;
   out.least = kLeastRankRise;
   return out.among(roles_.held());
 }
-Sensitivity Watch::wall_sensitivity() const {
-  return Sensitivity::of(wall_noise_.sigma(), kWallSteps, kWallSlack);
-}
+Sensitivity Watch::wall_sensitivity() const { return step_sensitivity(wall_noise_.sigma()); }
 
 Sensitivity Watch::rotating_sensitivity() const {
-  return Sensitivity::of(kFurthestNoise * rank_noise_.sigma(), kWallSteps, kWallSlack);
+  return step_sensitivity(kFurthestNoise * rank_noise_.sigma());
 }
 
 std::optional<JobStep> Watch::observe(const WholeStep& step) {

@@ -63,6 +63,24 @@ TEST(Level, TwentyPercentAlarmsInThreeSteps) {
   }
 }
 
+TEST(Level, SmallSpikesNeedOneMoreInARowThanLargeOnes) {
+  for (const double height : {0.12, 0.20}) {
+    Level level(8, kNoOffsetLimit);
+    Sensitivity sensitivity = Sensitivity::of(0.01, 3, 0.005);
+    sensitivity.small_steps = 4;
+    std::uint64_t step = 0;
+    for (int i = 0; i < 40; ++i) {
+      level.observe(0, sensitivity, {++step, 0});
+    }
+    std::uint32_t needed = 0;
+    while (!level.alarmed()) {
+      ASSERT_LT(++needed, 10U);
+      level.observe(height, sensitivity, {++step, 0});
+    }
+    EXPECT_EQ(needed, height > 0.155 ? 3U : 4U);
+  }
+}
+
 int median(std::vector<int> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
                    values.end());
@@ -184,6 +202,30 @@ TEST(Level, WhoIsFarOffFromTheStartIsNotTakenForHealthy) {
   EXPECT_TRUE(level.alarmed());
   EXPECT_TRUE(level.holds(sensitivity));
   EXPECT_NEAR(std::exp(level.deviation()), 1.6, 1e-9);
+}
+
+TEST(Level, WhoSeemedFarOffOnlyWhileLearningIsLearntAgain) {
+  Level level(8, 0.12, 0.03);
+  const Sensitivity sensitivity = Sensitivity::of(0.02, 3, 0.005);
+  std::uint64_t step = 0;
+  const auto add = [&](double value) {
+    const double jitter = ++step % 2 == 0 ? 0.012 : -0.012;
+    level.observe(value + jitter, sensitivity, {step, 0});
+  };
+  for (int i = 0; i < 8; ++i) {
+    add(0.17);
+  }
+  while (!level.alarmed()) {
+    ASSERT_LT(step, 50U);
+    add(0.11);
+  }
+  EXPECT_FALSE(level.holds(sensitivity));
+  level.dismiss();
+  for (int i = 0; i < 100; ++i) {
+    add(0.11);
+    ASSERT_FALSE(level.alarmed());
+  }
+  EXPECT_NEAR(level.baseline(), 0.11, 0.01);
 }
 
 TEST(Level, LearnsAnOffsetOnlyWithinTheSpreadOfWhatIsUsual) {
