@@ -364,19 +364,23 @@ bool LocalSearch::split_exactly(std::uint64_t branches) {
   return true;
 }
 
+std::vector<std::uint32_t> LocalSearch::layer_moved(std::uint32_t replica, std::uint32_t from,
+                                                    std::uint32_t to) const {
+  std::vector<std::uint32_t> cuts(layout_.cuts(replica).begin(), layout_.cuts(replica).end());
+  for (std::uint32_t s = std::min(from, to) + 1; s <= std::max(from, to); ++s) {
+    cuts[s] += from < to ? ~0U : 1U;
+  }
+  return cuts;
+}
+
 bool LocalSearch::move_layers(std::uint32_t replica) {
   const std::uint32_t stages = problem_.stages();
   std::vector<std::vector<std::uint32_t>> options;
   for (const std::uint32_t from : split_.critical(layout_, replica)) {
     for (std::uint32_t to = 0; from != kNone && to < stages; ++to) {
-      std::vector<std::uint32_t> cuts(layout_.cuts(replica).begin(), layout_.cuts(replica).end());
-      if (from == to || cuts[from + 1] - cuts[from] < 2) {
-        continue;
+      if (from != to && layout_.cuts(replica)[from + 1] - layout_.cuts(replica)[from] > 1) {
+        options.push_back(layer_moved(replica, from, to));
       }
-      for (std::uint32_t s = std::min(from, to) + 1; s <= std::max(from, to); ++s) {
-        cuts[s] += from < to ? ~0U : 1U;
-      }
-      options.push_back(std::move(cuts));
     }
   }
   return cut_as_best(replica, options);

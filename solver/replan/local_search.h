@@ -138,6 +138,8 @@ class LocalSearch {
     bool layers = true;       ///< where no chain helps, layers of the slowest row move
   };
   bool chain(const Block& hand, const Effort& effort);
+  [[nodiscard]] std::vector<std::uint32_t> layer_moved(std::uint32_t replica, std::uint32_t from,
+                                                       std::uint32_t to) const;
   /// The one layer of a replica that gains most in another of its stages.
   bool move_layers(std::uint32_t replica);
   /// Takes the best of these cuts; those that are best for the replica are tried for all.
@@ -182,22 +184,29 @@ class LocalSearch {
   void swap_harmed_columns();
   /// Every two stages, as long as that helps.
   void columns();
-  /// A change of who stands where, the rows as they are cut.
+  /// Of changes that help the first one, or the best one and more kinds of them.
+  enum class Take : std::uint8_t { kFirst, kBest };
+  /// A small change of who stands where, or of the cuts.
   struct Change {
-    enum class Kind : std::uint8_t { kExchange, kRotate, kSwapRows };
+    enum class Kind : std::uint8_t { kExchange, kRotate, kSwapRows, kLayer, kLayers };
     Kind kind = Kind::kExchange;
-    std::uint32_t a = 0;  ///< unit; place; replica
-    std::uint32_t b = 0;  ///< unit; stage; replica
+    std::uint32_t a = 0;  ///< unit; the stage that it starts from
+    std::uint32_t b = 0;  ///< unit; the stage that it ends at
+    std::uint32_t replica = 0;
+    std::uint32_t other = 0;  ///< the second replica of rows that are swapped
   };
-  [[nodiscard]] std::vector<Change> changes() const;
+  [[nodiscard]] std::vector<Change> changes(Take take) const;
   /// False: it cannot be made, the layout may be changed.
   bool make(const Change& change);
-  /// Two replicas change all: units, layers, microbatches.
-  bool swap_rows(std::uint32_t a, std::uint32_t b);
+  /// Two replicas change the units of some stages or, where these are all, also layers and
+  /// microbatches.
+  bool swap_rows(std::uint32_t a, std::uint32_t b, std::uint32_t first, std::uint32_t last);
+  /// One layer of a stage to another one, those between shift.
+  bool move_layer(std::uint32_t replica, std::uint32_t from, std::uint32_t to);
   /// Where few units stand: all changes, and all pairs of which the first loses little, by what
   /// they are really worth, until none helps. Finds healthy nodes in equal roles, and who has to
   /// fetch least, which chains pass over.
-  void polish();
+  void polish(Take take);
   /// Many microbatches of a replica to another one; both are cut anew.
   bool give_microbatches(std::uint32_t from);
   bool kick(std::uint32_t exchanges);

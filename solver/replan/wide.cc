@@ -23,6 +23,7 @@ constexpr double kHot = 0.03;  // temperatures, as a share of the worth
 constexpr double kCold = 0.0003;
 constexpr std::uint64_t kStretch = 300;  // evaluations of the first turn of each
 constexpr std::uint64_t kHomeStretch = 4 * kStretch;
+constexpr std::uint64_t kLateStretch = 16 * kStretch;
 
 }  // namespace
 
@@ -214,14 +215,15 @@ void LocalSearch::wide() {
     return_home();
     columns();
     nodes();
-    if (stretch == kHomeStretch) {
-      // In a short episode little may move: the best may be near the current plan.
+    if (stretch == kHomeStretch || stretch == kLateStretch) {
+      // In a short episode little may move: the best may be near the current plan. With more time
+      // by the best changes, as the first that help may lead away from it.
       restore(home_);
-      polish();
+      polish(stretch == kHomeStretch ? Take::kFirst : Take::kBest);
     }
     if (best_.worth.useful_s < polished_s) {
       restore_best();
-      polish();
+      polish(Take::kFirst);
       polished_s = best_.worth.useful_s;
     }
     if (layout_.evaluations() == before) {

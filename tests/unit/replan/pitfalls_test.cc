@@ -163,6 +163,46 @@ TEST(Pitfall, LayersThatFitOnlyWithOneMicrobatchInFlightAreFound) {
   EXPECT_LE(gap_of(what, *proposal), 1e-9) << proposal->reason;
 }
 
+TEST(Pitfall, ALayerOfAllReplicasMovesWhereOneAloneWouldMakeRingsLonger) {
+  const testing::Instance instance = testing::small_instance("mixed", 89);
+  const Case what{instance.job, instance.request};
+  Plan both = what.request.current;
+  both.pp_splits[1] += 1;
+  both.checkpoint[1] = both.checkpoint[2] = true;
+  both.microbatches = {14, 16};
+  Plan one = what.request.current;
+  one.replica_splits = {{}, both.pp_splits};
+  Judge judge(what.job, what.request);
+  ASSERT_TRUE(better(judge.value(both), judge.value(what.request.current)));
+  ASSERT_TRUE(better(judge.value(what.request.current), judge.value(one)));
+  ReplanLimits limits;
+  limits.evaluations = 40000;
+  const auto proposal = micro_replan(what.job, what.request, limits);
+  ASSERT_TRUE(proposal.has_value()) << proposal.error().message;
+  EXPECT_LE(gap_to(judge.value(proposal->plan), judge.value(both)), 1e-9) << proposal->reason;
+}
+
+TEST(Pitfall, TheBestPairOfChangesIsFoundThoughAnotherSingleOneHelpsMore) {
+  // Both slow nodes in one replica and the spare for a bad NIC, not for the slowest node.
+  const testing::Instance instance = testing::small_instance("flags", 84);
+  const Case what{instance.job, instance.request};
+  Plan pair = what.request.current;
+  std::swap(pair.placement[0][1], pair.placement[1][1]);
+  pair.placement[1][2].node = NodeId(8);
+  pair.microbatches = {7, 17};
+  Plan single = what.request.current;
+  single.placement[0][3].node = NodeId(8);
+  single.microbatches = {13, 11};
+  Judge judge(what.job, what.request);
+  ASSERT_TRUE(judge.allows(pair));
+  ASSERT_TRUE(better(judge.value(pair), judge.value(single)));
+  ReplanLimits limits;
+  limits.evaluations = 40000;
+  const auto proposal = micro_replan(what.job, what.request, limits);
+  ASSERT_TRUE(proposal.has_value()) << proposal.error().message;
+  EXPECT_LE(gap_to(judge.value(proposal->plan), judge.value(pair)), 1e-9) << proposal->reason;
+}
+
 TEST(Pitfall, ASpareInAnotherPodIsFound) {
   Case what = even_case({0, 3, 6}, 9, 2, 3);
   std::vector<Node>& nodes = what.job.cluster.nodes;
