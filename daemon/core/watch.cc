@@ -23,10 +23,11 @@ constexpr double kMaxPairOffset = 0.14;
 // The cost model's error between stages, where ranks have no equals to be compared with.
 constexpr double kTypicalModelError = 0.15;
 constexpr double kMaxModelError = 0.40;
-// Healthy devices drift by about this against each other, slowly; nobody would act on it, nor on a
-// rise of less than the last.
-constexpr double kRankSlack = 0.005;
+// Healthy devices drift by about this against each other, slowly. It is weighed against what is
+// known by then and not taken off as a slack, too: that would hide 5 % behind 1 %.
+constexpr double kRankSlack = 0;
 constexpr double kRankWander = 0.0045;
+// Nobody would act on a rise of less.
 constexpr double kLeastRankRise = 0.04;
 constexpr std::uint32_t kRankSteps = 3;
 constexpr std::uint32_t kSmallRankSteps = 4;

@@ -173,6 +173,7 @@ void packed(const Options& options) {
 
 void quiet(const Options& options, std::uint64_t rank_steps) {
   std::vector<Group> groups;
+  std::uint64_t seed = options.first_seed;  // Each run has its own: what is odd in one counts once.
   for (const double noise : options.noises) {
     for (const std::uint32_t ranks : {64U, 256U, 1024U, 4096U}) {
       if (ranks > options.most_ranks) {
@@ -182,7 +183,7 @@ void quiet(const Options& options, std::uint64_t rank_steps) {
       group.name = fmt::format("{:g} % | {}", 100 * noise, ranks);
       // Half of the steps in young jobs, where most goes wrong.
       std::uint64_t left = rank_steps;
-      for (std::uint64_t seed = options.first_seed; left > 0; ++seed) {
+      for (; left > 0; ++seed) {
         TraceSpec spec;
         spec.seed = seed;
         spec.noise = noise;
