@@ -74,11 +74,31 @@ bool JobLoop::more_to_come() const {
   return rises && steps_since_told_ < kMostSettleSteps;
 }
 
+bool JobLoop::overtaken() const {
+  const SwitchMachine::Stage stage = switch_.stage();
+  const bool nothing_moved = stage == SwitchMachine::Stage::kStoring ||
+                             stage == SwitchMachine::Stage::kPreparing ||
+                             stage == SwitchMachine::Stage::kArming;
+  if (!nothing_moved || overtaken_ != Epoch() || !next_trial_ || !next_trial_->row.may_roll_back) {
+    return false;
+  }
+  const std::vector<std::string>& planned = next_trial_->row.nodes;
+  return std::any_of(slow_.begin(), slow_.end(), [&](const auto& entry) {
+    return !std::binary_search(planned.begin(), planned.end(), entry.first);
+  });
+}
+
 void JobLoop::review(LoopContext& context) {
   review_at_s_ = 0;
   const bool asked = std::any_of(asks_.begin(), asks_.end(), [](const auto& entry) {
     return entry.second.operator_request == 0;
   });
+  if (overtaken()) {
+    overtaken_ = switch_.task().to->epoch;
+    on_outcome(context, switch_.abort("another node got slow before anything moved: one plan is "
+                                      "made for all",
+                                      env(context)));
+  }
   if (!switch_.idle() || trial_ || asked || more_to_come()) {
     review_wanted_ = true;  // Once that is over.
     return;

@@ -206,6 +206,8 @@ class JobLoop {
   void want_review();
   /// What is slow, or well, since about the same moment as what was told last is not told yet.
   [[nodiscard]] bool more_to_come() const;
+  /// The running switch is not for all that is slow by now, and nothing has moved yet.
+  [[nodiscard]] bool overtaken() const;
   void ask(LoopContext& context, Ask ask);
   [[nodiscard]] std::set<std::string> blamed_nodes() const;
   [[nodiscard]] std::string cause(const Ask& ask) const;
@@ -313,6 +315,8 @@ class JobLoop {
   std::optional<Trial> next_trial_;  ///< of the running switch
   std::optional<Trial> trial_;
   std::uint32_t aborted_in_a_row_ = 0;
+  /// Of the switch that was given up for a wider plan; once until one is done.
+  Epoch overtaken_;
   std::uint32_t margin_doublings_ = 0;
   std::deque<AutomaticSwitchRow> past_switches_;  ///< oldest first
   std::deque<DecisionRow> decisions_;             ///< newest first

@@ -172,6 +172,7 @@ void JobLoop::on_commit_decided(LoopContext& context) {
   adopt(switch_.task().to);
   plan_changed(context, made_for_now());
   aborted_in_a_row_ = margin_doublings_ = 0;
+  overtaken_ = Epoch();
   review_at_s_ = 0;
   if (next_trial_) {
     if (next_trial_->row.may_roll_back) {
@@ -212,6 +213,10 @@ void JobLoop::on_aborted(LoopContext& context) {
   switch_decision_ = 0;
   next_trial_.reset();
   if (!automatic) {
+    return;
+  }
+  if (switch_.task().to->epoch == overtaken_) {
+    review_wanted_ = true;
     return;
   }
   if (switch_.armed_too_late() && margin_doublings_ < 8) {

@@ -49,6 +49,33 @@ TEST(Trials, AFaultDuringTheTrialIsNotThePlansFault) {
   }
 }
 
+TEST(Trials, AFaultBeforeAnythingMovedJoinsThePlan) {
+  for (const std::uint64_t third : {1000U, 8U, 9U, 10U}) {
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      SCOPED_TRACE(fmt::format("third fault after {} steps, seed {}", third, seed));
+      Options options = automatic();
+      options.seed = seed;
+      Sim sim(job_on(16, 4), options);
+      ASSERT_TRUE(sim.run_till([&] { return watching(sim); }, 100));
+      const std::uint64_t first = sim.last_step() + 20;
+      sim.odd_steps([&](std::uint64_t step) {
+        sim.slow(node_name(sim, 1), step >= first ? 1.5 : 1.0);
+        sim.slow(node_name(sim, 10), step >= first + 4 ? 1.4 : 1.0);
+        sim.slow(node_name(sim, 13), step >= first + third ? 1.6 : 1.0);
+        return OddStep{};
+      });
+      ASSERT_TRUE(sim.run_till([&] { return epoch(sim) > Epoch(1); }, 100));
+      sim.run_until(sim.now() + 0.5);  // until the journal has it
+      const std::string done = sim.events("plan_active").back().sentence;
+      EXPECT_NE(done.find(node_name(sim, 1)), std::string::npos) << done;
+      EXPECT_NE(done.find(node_name(sim, 10)), std::string::npos) << done;
+      // Only once: the third waits for its turn.
+      EXPECT_EQ(sim.events("switch_aborted").size(), 1U) << told(sim, "switch_aborted");
+      EXPECT_NE(text(first_switch(sim), "switch").find("another node"), std::string::npos);
+    }
+  }
+}
+
 TEST(Trials, ARecoveryDuringTheTrialIsNotThePlansFault) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     Options options = automatic();
