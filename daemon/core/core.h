@@ -27,6 +27,7 @@ struct RestoredJob {
   std::shared_ptr<const solver::Plan> before_trial;  ///< null unless a trial is open
   LossRow loss;
   std::vector<SlowLinkRow> slow_links;
+  std::vector<LateLoaderRow> late_loaders;
 };
 struct Restored {
   Term term;  ///< this start's own, already durable

@@ -312,9 +312,20 @@ struct SlowLinkRow {
   bool planned = false;  ///< the running plan was made for it
   std::int64_t wall_ns = 0;
 };
+/// A rank whose data loader is late; one row per (job, node, index), overwritten. Ends with the
+/// processes: means nothing in another session.
+struct LateLoaderRow {
+  std::string job;
+  std::string node;
+  std::uint32_t index = 0;  ///< of the rank's device on the node
+  std::uint64_t session = 0;
+  double before = 1;    ///< times as long a step took for what the rank waited while it was well
+  double slowdown = 1;  ///< against that; 1 = it has its batches in time again
+  std::int64_t wall_ns = 0;
+};
 using StoreRow = std::variant<PlanRow, DecisionRow, DecisionAmendment, SwitchRow, EventRow,
                               OperatorRow, NodeStateRow, DeviceRow, LearntRow, AutomaticSwitchRow,
-                              TrialRow, LossRow, SlowLinkRow>;
+                              TrialRow, LossRow, SlowLinkRow, LateLoaderRow>;
 
 // ---------------------------------------------------------------- actions
 

@@ -76,7 +76,7 @@ void InputWatch::observe(const WholeStep& step, const Roles& roles, double wall_
   for (const RankStep& rank : step.ranks) {
     longest_s = rank.seen ? std::max(longest_s, rank.input_s) : longest_s;
   }
-  if (previous_.empty() && longest_s == 0) {
+  if (previous_.empty() && longest_s == 0 && !any_blamed()) {
     unwaited_ = std::min(unwaited_ + 1, kLearnSteps);
     return;
   }

@@ -31,6 +31,10 @@ class InputWatch {
   /// Not known to be late, but is by now, while most nodes of its stage are not.
   [[nodiscard]] std::vector<RankId> late(const Roles& roles) const;
   void blame(RankId rank) { late_[rank.value()].blame(); }
+  /// Blamed before the daemon was restarted, in log units: holds until it is seen to be well.
+  void restore(RankId rank, double baseline, double level) {
+    late_[rank.value()].restore(baseline, level);
+  }
 
   [[nodiscard]] bool any_blamed() const;
   /// Back in time, or without work; cleared.

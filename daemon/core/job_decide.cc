@@ -207,7 +207,9 @@ double JobLoop::cooldown_left_s(const LoopContext& context,
 
 double JobLoop::usual_step_s() const {
   const double healthy_s = solver::predict(*job_, *active_).step_time_s * calibration_;
-  return healthy_step_s_ > 0 ? std::max(healthy_s, accepted_step_s_) : 0;
+  // After a restart of the daemon the step is learnt with the late loaders that it knows of.
+  const double learnt_s = watch_.any_late() ? watch_.learnt_step_s() : 0;
+  return healthy_step_s_ > 0 ? std::max({healthy_s, accepted_step_s_, learnt_s}) : 0;
 }
 
 Circumstances JobLoop::circumstances(const LoopContext& context, const Ask& ask,

@@ -211,6 +211,7 @@ void JobLoop::on_moved(LoopContext& context, const std::vector<RankId>& ranks) {
 }
 
 void JobLoop::on_no_culprit(LoopContext& context, const Verdict& verdict) {
+  remember_late(context);
   accepted_step_s_ = watch_.recent_step_s();
   if (trial_ && verdict.cause != Cause::kHeavyStage) {  // that one the plan has made itself
     trial_->disturbed = true;
@@ -223,6 +224,7 @@ void JobLoop::on_no_culprit(LoopContext& context, const Verdict& verdict) {
 
 void JobLoop::on_input_recovery(LoopContext& context, const std::vector<RankId>& ranks) {
   accepted_step_s_ = 0;
+  remember_late(context);
   std::set<std::string> nodes;
   for (const RankId rank : ranks) {
     nodes.insert(job_->cluster.nodes[job_->cluster.node_of(rank).value()].name);

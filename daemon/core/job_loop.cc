@@ -228,6 +228,7 @@ bool JobLoop::follows_session(LoopContext& context, const StepSample& sample) {
   window_.restart();
   watch_.new_session();
   links_.new_session();
+  restore_late(context);
   paced_step_ = 0;
   return true;
 }

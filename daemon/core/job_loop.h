@@ -144,6 +144,10 @@ class JobLoop {
   void remember(LoopContext& context);
   void remember_links(LoopContext& context);
   void restore_links();
+  /// Writes down whose data loaders are late, as far as that changed.
+  void remember_late(LoopContext& context);
+  /// A session begins: those of the same one, written down before the daemon was restarted.
+  void restore_late(LoopContext& context);
   /// The running plan is another one: made for what is slow now, or the one before a bad idea.
   void plan_changed(LoopContext& context, bool made_for_now);
   /// The plan of the running switch is; else it is the one before a bad idea.
@@ -303,6 +307,7 @@ class JobLoop {
   double lost_until_s_ = 0;  ///< job time of the last step that counted
   LossRow written_loss_;
   std::map<std::pair<std::string, std::string>, SlowLinkRow> written_links_;  ///< by their ends
+  std::map<RankId, LateLoaderRow> written_late_;
 
   bool review_wanted_ = false;
   std::uint32_t steps_since_told_ = 0;  ///< of the change that is to be decided on

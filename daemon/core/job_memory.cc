@@ -20,6 +20,7 @@ const std::string& owner_of(const SlowLinkRow& row) {
 }
 /// Nothing of it is to be remembered.
 bool is_over(const SlowLinkRow& row) { return row.slowdown == 1 && !row.planned; }
+bool is_over(const LateLoaderRow& row) { return row.slowdown == 1; }
 bool same(const SlowLinkRow& a, const SlowLinkRow& b) {
   return std::tie(a.part, a.slowdown, a.before_s, a.since_s, a.planned) ==
          std::tie(b.part, b.slowdown, b.before_s, b.since_s, b.planned);
@@ -54,6 +55,12 @@ void JobLoop::restore_memory(LoopContext& context) {
     }
   }
   restore_links();
+  for (const LateLoaderRow& row : restored_.late_loaders) {
+    const auto node = job_->cluster.find(row.node);
+    if (node && row.index < job_->cluster.type_of(*node).devices && !is_over(row)) {
+      written_late_[job_->cluster.rank_of(*node, row.index)] = row;
+    }
+  }
   lost_s_ = restored_.loss.lost_s;
   lost_until_s_ = restored_.loss.until_s;
   written_loss_ = restored_.loss;
@@ -109,6 +116,7 @@ void JobLoop::remember(LoopContext& context) {
     context.out.journal(std::move(row));
   }
   remember_links(context);
+  remember_late(context);
 }
 
 void JobLoop::remember_links(LoopContext& context) {
@@ -139,6 +147,56 @@ void JobLoop::remember_links(LoopContext& context) {
   }
   std::erase_if(now, [](const auto& entry) { return is_over(entry.second); });
   written_links_ = std::move(now);
+}
+
+void JobLoop::remember_late(LoopContext& context) {
+  if (session_ == 0) {
+    return;  // What was written counts once it is known that the same processes run.
+  }
+  std::map<RankId, LateLoaderRow> now;
+  for (std::uint32_t r = 0; r < job_->cluster.device_count(); ++r) {
+    const RankId rank(r);
+    const Level& level = watch_.late_level(rank);
+    if (level.blamed()) {
+      const NodeId node = job_->cluster.node_of(rank);
+      now[rank] = {job_->name,
+                   job_->cluster.nodes[node.value()].name,
+                   job_->cluster.device_of(rank),
+                   session_,
+                   std::exp(level.baseline()),
+                   std::exp(level.level()),
+                   0};
+    }
+  }
+  for (auto& [rank, row] : written_late_) {
+    if (!now.contains(rank)) {
+      row.slowdown = 1;
+      context.out.journal(row);
+    }
+  }
+  for (const auto& [rank, row] : now) {
+    if (!written_late_.contains(rank)) {
+      context.out.journal(row);
+    }
+  }
+  written_late_ = std::move(now);
+}
+
+void JobLoop::restore_late(LoopContext& context) {
+  std::set<std::string> nodes;
+  for (const auto& [rank, row] : written_late_) {
+    if (row.session == session_) {
+      watch_.restore_late(rank, row.before, row.slowdown);
+      nodes.insert(row.node);
+    }
+  }
+  if (!nodes.empty()) {
+    verdict_ = fmt::format("data loaders late since before the daemon was restarted: {}",
+                           fmt::join(nodes, ", "));
+    context.out.event(job_->name, "verdict", *nodes.begin(), verdict_,
+                      {{"cause", std::string(to_string(Cause::kInput))}, {"node", *nodes.begin()}});
+  }
+  remember_late(context);
 }
 
 void JobLoop::restore_links() {

@@ -487,6 +487,10 @@ void Watch::restore(RankId rank, double slowdown) {
   ranks_[rank.value()].blame(std::log(slowdown));
 }
 
+void Watch::restore_late(RankId rank, double before, double slowdown) {
+  input_.restore(rank, std::log(before), std::log(slowdown));
+}
+
 void Watch::accept_rotating() {
   rotating_ranks_.blame();
   rotating_replicas_.blame();

@@ -110,6 +110,8 @@ class Watch {
   void accept_rotating();
   /// Their loaders are late: told, and no step time that grows with it is.
   void accept_late(RankId rank) { input_.blame(rank); }
+  /// The same, told before the daemon was restarted; `before` and `slowdown` as of late_level().
+  void restore_late(RankId rank, double before, double slowdown);
   /// Culprits back at their baseline, once the other devices of a node had time to join; cleared.
   [[nodiscard]] std::vector<RankId> take_recovered();
   [[nodiscard]] bool take_job_recovered();
@@ -125,6 +127,8 @@ class Watch {
   /// A rank's data loader is known to be late.
   [[nodiscard]] bool any_late() const { return input_.any_blamed(); }
   [[nodiscard]] bool is_late(RankId rank) const { return input_.level(rank).blamed(); }
+  /// Of what a rank waits for its input: how many times as long a step takes, log.
+  [[nodiscard]] const Level& late_level(RankId rank) const { return input_.level(rank); }
   [[nodiscard]] bool any_suspect() const { return alarm_.waiting() || due_; }
   /// A rank is half way to an alarm, or a blamed one to its baseline.
   [[nodiscard]] bool rising() const;

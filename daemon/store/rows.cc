@@ -174,6 +174,14 @@ class Writer {
         std::int64_t{row.planned}, row.wall_ns);
   }
 
+  Result<void> operator()(const LateLoaderRow& row) {
+    return database_.run(
+        "INSERT OR REPLACE INTO late_loader (job, node, slot, session, before, slowdown, wall_ns)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        row.job, row.node, std::int64_t{row.index}, row.session, row.before, row.slowdown,
+        row.wall_ns);
+  }
+
  private:
   Database& database_;
   const JobMap& jobs_;
@@ -278,6 +286,17 @@ Result<void> restore_memory(Database& database, const std::string& job, Restored
         },
         job);
   }
+  if (ok) {
+    ok = database.each(
+        "SELECT node, slot, session, before, slowdown, wall_ns FROM late_loader WHERE job = ?"
+        " ORDER BY node, slot",
+        [&](const Row& row) {
+          out.late_loaders.push_back({job, row.text(0), static_cast<std::uint32_t>(row.integer(1)),
+                                      row.counter(2), row.number(3), row.number(4),
+                                      row.integer(5)});
+        },
+        job);
+  }
   return ok;
 }
 
@@ -374,7 +393,8 @@ Result<void> trim_history(Database& database) {
       "DELETE FROM automatic_switch WHERE epoch <="
       " (SELECT max(epoch) FROM automatic_switch AS all_of_them"
       "   WHERE job = automatic_switch.job) - 10000;"
-      "DELETE FROM slow_link WHERE slowdown = 1 AND planned = 0;");
+      "DELETE FROM slow_link WHERE slowdown = 1 AND planned = 0;"
+      "DELETE FROM late_loader WHERE slowdown = 1;");
 }
 
 Result<Restored> restore(Database& database, const JobMap& jobs) {

@@ -1,11 +1,13 @@
 #include "daemon/store/schema.h"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace tapas::daemon {
 namespace {
 
-constexpr std::int64_t kSchemaVersion = 3;
+constexpr std::int64_t kSchemaVersion = 4;
 constexpr std::int64_t kApplicationId = 0x54415053;  // "TAPS"
 
 constexpr const char* kCreate = R"sql(
@@ -152,6 +154,23 @@ PRAGMA user_version = 3;
 COMMIT;
 )sql";
 
+// Late data loaders.
+constexpr const char* kFrom3To4 = R"sql(
+BEGIN IMMEDIATE;
+CREATE TABLE late_loader (
+  job      TEXT NOT NULL,
+  node     TEXT NOT NULL,
+  slot     INTEGER NOT NULL,
+  session  INTEGER NOT NULL,
+  before   REAL NOT NULL,
+  slowdown REAL NOT NULL,
+  wall_ns  INTEGER NOT NULL,
+  PRIMARY KEY (job, node, slot)
+) STRICT;
+PRAGMA user_version = 4;
+COMMIT;
+)sql";
+
 struct Header {
   std::int64_t application = 0;
   std::int64_t version = 0;
@@ -193,12 +212,13 @@ Result<void> require_known(const Header& header, const std::string& path) {
 }
 
 Result<void> migrate(Database& database, std::int64_t version) {
-  if (version < 2) {
-    if (auto ok = database.script(kFrom1To2); !ok) {
+  constexpr std::array kSteps = {kFrom1To2, kFrom2To3, kFrom3To4};
+  for (; version < kSchemaVersion; ++version) {
+    if (auto ok = database.script(kSteps[static_cast<std::size_t>(version) - 1]); !ok) {
       return ok;
     }
   }
-  return database.script(kFrom2To3);
+  return {};
 }
 
 }  // namespace

@@ -171,6 +171,47 @@ TEST(Cases, TheLateDataLoaderIsNamedNotThoseThatWaitForIt) {
   EXPECT_EQ(sim.events("verdict").size(), 1U) << told(sim, "verdict");
 }
 
+TEST(Cases, ALateDataLoaderIsRememberedOverARestartUntilItsProcessesEnd) {
+  Sim sim(rig(), rig_options());
+  double late_s = 0;
+  sim.odd_steps([&](std::uint64_t) {
+    OddStep odd;
+    odd.extra_s = odd.input_s[RankId(3)] = late_s;
+    return odd;
+  });
+  const std::string node = node_name(sim, 1);
+  const auto written = [&] { return sim.disk().late_loaders.at({node, 1}).slowdown; };
+  run_to_step(sim, 300);
+  late_s = 0.4;
+  run_to_step(sim, 400);
+  ASSERT_EQ(sim.events("verdict").size(), 1U) << told(sim, "verdict");
+  EXPECT_NEAR(written(), 1 + 0.4 / kStepS, 0.05);
+  sim.crash_core(5);
+  run_to_step(sim, 600);
+  // Known as before: neither it nor the longer step is told as something new.
+  ASSERT_EQ(sim.events("verdict").size(), 2U) << told(sim, "verdict");
+  EXPECT_EQ(sim.events("verdict").back().sentence,
+            "data loaders late since before the daemon was restarted: " + node);
+  // It is well before the daemon is back, and nobody waits any more.
+  late_s = 0;
+  sim.crash_core(5);
+  run_to_step(sim, 700);
+  ASSERT_EQ(sim.events("recovery").size(), 1U) << told(sim, "recovery");
+  EXPECT_EQ(sim.events("recovery").front().node, node);
+  EXPECT_EQ(written(), 1);
+  late_s = 0.4;
+  run_to_step(sim, 800);
+  EXPECT_GT(written(), 1.2);
+  // The processes end while no daemon is there to see it.
+  const std::size_t told_before = sim.events("verdict").size();
+  sim.crash_core(5);
+  late_s = 0;
+  sim.restart_job();
+  sim.run_until(sim.now() + 60);
+  EXPECT_EQ(written(), 1);
+  EXPECT_EQ(sim.events("verdict").size(), told_before) << told(sim, "verdict");
+}
+
 TEST(Cases, WhenAllLoadersAreLateNobodyIsNamed) {
   Sim sim(rig(), rig_options());
   double late_s = 0;

@@ -79,6 +79,7 @@ struct Disk {
   TrialRow trial;
   LossRow loss;
   std::map<std::pair<std::string, std::string>, SlowLinkRow> slow_links;
+  std::map<std::pair<std::string, std::uint32_t>, LateLoaderRow> late_loaders;
   std::optional<std::string> paused;
   std::vector<OperatorRow> operators;
   std::vector<EventRow> events;

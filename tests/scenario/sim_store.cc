@@ -48,6 +48,9 @@ Restored Sim::restored() const {
   for (const auto& [ends, row] : disk_.slow_links) {
     job.slow_links.push_back(row);
   }
+  for (const auto& [place, row] : disk_.late_loaders) {
+    job.late_loaders.push_back(row);
+  }
   out.paused = disk_.paused;
   return out;
 }
@@ -159,6 +162,8 @@ void Sim::make_durable(const StoreRow& row) {
     disk_.loss = *loss;
   } else if (const auto* link = std::get_if<SlowLinkRow>(&row)) {
     disk_.slow_links[{link->from, link->to}] = *link;
+  } else if (const auto* late = std::get_if<LateLoaderRow>(&row)) {
+    disk_.late_loaders[{late->node, late->index}] = *late;
   } else if (const auto* more = std::get_if<DecisionAmendment>(&row)) {
     if (const auto found = disk_.decisions.find(more->decision); found != disk_.decisions.end()) {
       std::vector<Evidence>& evidence = found->second.evidence;

@@ -120,6 +120,7 @@ TEST(Store, GivesBackWhatTheCoreRemembers) {
                              TrialRow{job, Epoch(7), 2, {"node-1"}, 1.6, 1.5, true, true, 9}}));
     link.slowdown = 1;
     ASSERT_TRUE(store.write({link}));
+    ASSERT_TRUE(store.write({LateLoaderRow{job, "node-1", 3, ~std::uint64_t{7}, 1.01, 1.4, 9}}));
     device.slowdown = 1.7;
     device.slow = false;
     ASSERT_TRUE(store.write({device}));
@@ -142,6 +143,10 @@ TEST(Store, GivesBackWhatTheCoreRemembers) {
     EXPECT_EQ(std::tie(link.from, link.to, link.part, link.slowdown, link.before_s, link.since_s,
                        link.planned),
               std::make_tuple("node-1", "node-2", "send", 1.0, 5e-11, 60.0, true));
+    ASSERT_EQ(back.late_loaders.size(), 1U);
+    const LateLoaderRow& late = back.late_loaders[0];
+    EXPECT_EQ(std::tie(late.node, late.index, late.session, late.before, late.slowdown),
+              std::make_tuple("node-1", 3U, ~std::uint64_t{7}, 1.01, 1.4));
     EXPECT_EQ(back.loss.lost_s, 40);
     EXPECT_EQ(back.loss.until_s, 105);
     EXPECT_EQ(back.trial.epoch, Epoch(7));
@@ -191,7 +196,7 @@ class Sql {
 };
 
 TEST(Store, TakesOverADatabaseOfEachOlderSchema) {
-  for (const int version : {1, 2}) {
+  for (const int version : {1, 2, 3}) {
     SCOPED_TRACE(version);
     const TempDir dir;
     {
@@ -218,17 +223,19 @@ TEST(Store, TakesOverADatabaseOfEachOlderSchema) {
     EXPECT_EQ(store->restored().nodes[0].reason, "fan");
     EXPECT_FALSE(store->restored().nodes[0].pinned);
     EXPECT_EQ(store.events(0).at(0).id, 41);
-    if (version == 2) {
+    if (version >= 2) {
       EXPECT_EQ(store->restored().nodes[1].pin_reason, "profiling");
       ASSERT_EQ(job.devices.size(), 1U);
       EXPECT_EQ(job.devices[0].planned_at, 1.5);
       EXPECT_EQ(job.learnt.calibration, 1.1);
       ASSERT_EQ(job.switches.size(), 1U);
     }
-    EXPECT_TRUE(
-        store.write({LearntRow{"gpt-tiny", 1, Epoch(1), 1, 5}, LossRow{"gpt-tiny", 1, 2, 5},
-                     TrialRow{"gpt-tiny", Epoch(1), 1, {"node-1"}, 1, 1, true, false, 5},
-                     SlowLinkRow{"gpt-tiny", "node-1", "node-2", "send", 2, 1, 1, false, 5}}));
+    EXPECT_EQ(job.slow_links.size(), version == 3 ? 1U : 0U);
+    EXPECT_EQ(job.loss.lost_s, version == 3 ? 40 : 0);
+    EXPECT_TRUE(store.write({LearntRow{"gpt-tiny", 1, Epoch(1), 1, 5}, LossRow{"gpt-tiny", 1, 2, 5},
+                             TrialRow{"gpt-tiny", Epoch(1), 1, {"node-1"}, 1, 1, true, false, 5},
+                             SlowLinkRow{"gpt-tiny", "node-1", "node-2", "send", 2, 1, 1, false, 5},
+                             LateLoaderRow{"gpt-tiny", "node-1", 0, 7, 1, 1.5, 5}}));
   }
 }
 
@@ -510,7 +517,7 @@ TEST(Store, RefusesDamageAForeignDatabaseAndANewerSchemaUntouched) {
 
   const TempDir newer;
   ASSERT_TRUE(Store::open({newer.path()}, tiny_jobs()));
-  execute(newer / "tapas.db", "PRAGMA user_version = 4");
+  execute(newer / "tapas.db", "PRAGMA user_version = 5");
   refusal(newer / "tapas.db", "newer");
 
   const TempDir damaged;
