@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <tuple>
+#include <utility>
 
 namespace tapas::ctl {
 
@@ -372,6 +373,8 @@ std::string moves_text(const json::Value& moves) {
   struct Group {
     std::vector<std::uint32_t> layers;
     double bytes = 0;
+    double start_s = std::numeric_limits<double>::infinity();
+    double end_s = 0;
   };
   using Way = std::tuple<std::uint64_t, std::string, std::string>;  // replica, from, to
   std::map<Way, Group> groups;
@@ -384,16 +387,32 @@ std::string moves_text(const json::Value& moves) {
                            end_of(move, "to_stage", "to")}];
     group.layers.push_back(static_cast<std::uint32_t>(count_at(move, "layer")));
     group.bytes += number_at(move, "bytes");
+    group.start_s = std::min(group.start_s, number_at(move, "start_s"));
+    group.end_s = std::max(group.end_s, number_at(move, "end_s"));
     bytes += number_at(move, "bytes");
   }
   if (groups.empty()) {
     return "no layer moves\n";
   }
-  Table table({{"REPLICA", Align::kRight}, {"LAYERS"}, {"FROM"}, {"TO"}, {"BYTES", Align::kRight}});
-  for (auto& [way, group] : groups) {
+  std::vector<std::pair<Way, Group>> rows(groups.begin(), groups.end());
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.second.start_s < b.second.start_s;
+  });
+  std::vector<Table::Column> columns = {
+      {"REPLICA", Align::kRight}, {"LAYERS"}, {"FROM"}, {"TO"}, {"BYTES", Align::kRight}};
+  const bool timed = moves.front().contains("end_s");
+  if (timed) {
+    columns.insert(columns.end(), {{"STARTS", Align::kRight}, {"ENDS", Align::kRight}});
+  }
+  Table table(columns);
+  for (auto& [way, group] : rows) {
     std::sort(group.layers.begin(), group.layers.end());
-    table.add_row({fmt::to_string(std::get<0>(way)), number_ranges(group.layers), std::get<1>(way),
-                   std::get<2>(way), format_bytes(group.bytes)});
+    std::vector<std::string> row = {fmt::to_string(std::get<0>(way)), number_ranges(group.layers),
+                                    std::get<1>(way), std::get<2>(way), format_bytes(group.bytes)};
+    if (timed) {
+      row.insert(row.end(), {format_seconds(group.start_s), format_seconds(group.end_s)});
+    }
+    table.add_row(std::move(row));
   }
   return table.text() +
          fmt::format("{} to move, {}\n", format_count(moves.size(), "layer"), format_bytes(bytes));

@@ -15,6 +15,7 @@ add_library(
   cost/predict.cc
   cost/stage_fit.cc
   cost/switch_cost.cc
+  cost/transfer_order.cc
   replan/full_replan.cc
   replan/micro_replan.cc
   replan/columns.cc

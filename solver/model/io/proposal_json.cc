@@ -2,6 +2,7 @@
 
 #include "solver/model/io/load.h"
 
+#include <cstddef>
 #include <utility>
 
 namespace tapas::solver {
@@ -11,6 +12,11 @@ json::Value proposal_to_json(const Proposal& proposal, const Job& job) {
   for (const Tried& step : proposal.tried) {
     tried.push_back(
         {{"what", step.what}, {"step_s", step.step_s}, {"evaluations", step.evaluations}});
+  }
+  json::Value moves = moves_to_json(proposal.moves, job);
+  for (std::size_t k = 0; k < proposal.transfers.size(); ++k) {
+    moves[k]["start_s"] = proposal.transfers[k].start_s;
+    moves[k]["end_s"] = proposal.transfers[k].end_s;
   }
   return {{"schema", "tapas.proposal/1"},
           {"improves", proposal.improves},
@@ -24,7 +30,7 @@ json::Value proposal_to_json(const Proposal& proposal, const Job& job) {
           {"tried", std::move(tried)},
           {"stopped", proposal.stopped},
           {"stages_touched", proposal.stages_touched},
-          {"moves", moves_to_json(proposal.moves, job)},
+          {"moves", std::move(moves)},
           {"plan", plan_to_json(proposal.plan, job)}};
 }
 

@@ -11,7 +11,8 @@ json::Value small_proposal() {
   json::Value move = {{"replica", 0},    {"layer", 4},
                       {"from_stage", 1}, {"from", {{"node", "n1"}, {"devices", {0, 1}}}},
                       {"to_stage", 0},   {"to", {{"node", "n0"}, {"devices", {0, 1}}}},
-                      {"bytes", 2e9}};
+                      {"bytes", 2e9},    {"start_s", 0.25},
+                      {"end_s", 0.5}};
   json::Value proposal = {{"schema", "tapas.proposal/1"},
                           {"improves", true},
                           {"reason", "best is to re-cut"},
@@ -44,8 +45,8 @@ TEST(ProposalText, ShowsStepBoundSwitchSearchAndMoves) {
             "TRIED  BEST STEP  EVALUATIONS\n"
             "pair      1.60 s           20\n"
             "nodes     1.50 s          120\n\n"
-            "REPLICA  LAYERS  FROM             TO                 BYTES\n"
-            "      0  4       stage 1 n1[0-1]  stage 0 n0[0-1]  2.00 GB\n"
+            "REPLICA  LAYERS  FROM             TO                 BYTES    STARTS      ENDS\n"
+            "      0  4       stage 1 n1[0-1]  stage 0 n0[0-1]  2.00 GB  250.0 ms  500.0 ms\n"
             "1 layer to move, 2.00 GB\n\n"
             "Far from the bound: `tapasctl whatif --full` shows what a full replan would cost and "
             "gain.\n");
