@@ -23,9 +23,9 @@ constexpr double kMaxPairOffset = 0.14;
 // The cost model's error between stages, where ranks have no equals to be compared with.
 constexpr double kTypicalModelError = 0.15;
 constexpr double kMaxModelError = 0.40;
-// Healthy devices drift by about this against each other, slowly. It is weighed against what is
-// known by then and not taken off as a slack, too: that would hide 5 % behind 1 %.
-constexpr double kRankSlack = 0;
+// Healthy devices drift by about this against each other, slowly. Without the slack 5 % is found
+// sooner, but uneven work, which shifts medians, has healthy devices named.
+constexpr double kRankSlack = 0.005;
 constexpr double kRankWander = 0.0045;
 // Nobody would act on a rise of less.
 constexpr double kLeastRankRise = 0.04;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -58,6 +59,15 @@ TEST(Detection, TellsWorkFromHardware) {
                                {0.5, 1.0}, 1, 64);
   EXPECT_GE(tally.right_percent(), 85);
   EXPECT_LE(tally.victim_percent(), 2);
+}
+
+TEST(Detection, NamesNobodyWhereLongUnevenWorkLooksLikeASlowDevice) {
+  constexpr std::array<double, 3> kDepths = {0.2, 0.5, 1.0};
+  for (const std::uint64_t seed : {47U, 127U, 194U, 281U, 295U}) {
+    const TraceSpec spec = spec_of(Fault::kData, kDepths[seed % 3], kNoises[0], seed, 64);
+    const Outcome outcome = judge(spec, {detector}).front();
+    EXPECT_FALSE(outcome.victim) << "seed " << seed << ": " << outcome.first_wrong;
+  }
 }
 
 TEST(Detection, NamesLateLoadersAndNobodyElse) {
