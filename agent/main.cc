@@ -16,6 +16,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -114,6 +115,7 @@ class Agent {
     for (const wire::ToAgent& message : incoming.messages) {
       protocol_.received(message, after);
     }
+    link_.set_spread(protocol_.reconnect_spread_s());
     act();
   }
 
@@ -140,9 +142,7 @@ class Agent {
         kModule, "reconnect",
         fmt::format("new connection to {}: {}", config_.daemon_endpoint, reconnect.reason));
     protocol_.disconnected(std::chrono::steady_clock::now());
-    if (auto ok = link_.rebuild(); !ok) {
-      log::error(kModule, ok.error().message);
-    }
+    link_.rebuild();
   }
   void perform(const Notice& notice) {
     if (notice.warning) {
@@ -153,7 +153,7 @@ class Agent {
   }
 
   void send_telemetry(TimePoint now) {
-    while (link_.connected()) {
+    while (link_.ready()) {
       auto telemetry = protocol_.next_telemetry(now);
       if (!telemetry) {
         return;
@@ -192,8 +192,8 @@ Result<DaemonLink> open_link(const AgentConfig& config, std::uint64_t nonce) {
     return fail(ErrorCode::kNotFound, "rank_dir {} cannot be written; create it for this user",
                 config.rank_dir);
   }
-  return DaemonLink::open(
-      {config.daemon_endpoint, config.node, nonce, *std::move(daemon_key), *std::move(secret_key)});
+  return DaemonLink::open({std::make_shared<LinkContext>(), config.daemon_endpoint, config.node,
+                           nonce, *std::move(daemon_key), *std::move(secret_key)});
 }
 
 int run(int argc, char** argv) {

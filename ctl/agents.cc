@@ -26,6 +26,7 @@ struct Agent {
   double slowdown = 1;
   std::uint64_t records = 0;
   std::uint64_t dropped = 0;
+  std::uint64_t over_limit = 0;
 
   explicit Agent(const json::Value& value)
       : node(printable(text_at(value, "node", "?"))),
@@ -38,14 +39,15 @@ struct Agent {
         silent_s(number_at(value, "silent_s")),
         slowdown(number_at(value, "slowdown")),
         records(count_at(value, "records")),
-        dropped(count_at(value, "records_dropped")) {}
+        dropped(count_at(value, "records_dropped")),
+        over_limit(count_at(value, "over_limit")) {}
 
   [[nodiscard]] bool wrong_clock() const { return std::abs(clock_off_s) >= kWrongClockS; }
   [[nodiscard]] bool slow() const { return slowdown >= kSlowNode; }
   /// Larger is more urgent; 0 needs no attention.
   [[nodiscard]] double urgency() const {
     return (connected ? 0 : 1000) + (slow() ? 100 * slowdown : 0) +
-           (drained || pinned || quarantine_s > 0 || wrong_clock() ? 1 : 0);
+           (drained || pinned || quarantine_s > 0 || wrong_clock() || over_limit > 0 ? 1 : 0);
   }
   /// The daemon has no silence to report of an agent that it never heard.
   [[nodiscard]] bool never_heard() const { return !connected && silent_s == 0; }
@@ -58,6 +60,9 @@ struct Agent {
     if (wrong_clock()) {
       text += fmt::format(", clock {} {}", format_seconds(std::abs(clock_off_s)),
                           clock_off_s > 0 ? "ahead" : "behind");
+    }
+    if (over_limit > 0) {
+      text += fmt::format(", {} over its limit", format_count(over_limit, "message"));
     }
     return text;
   }

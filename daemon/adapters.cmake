@@ -7,7 +7,7 @@ add_library(tapas_store STATIC store/database.cc store/journal.cc store/pid_file
 target_link_libraries(tapas_store PUBLIC tapas_core tapas_jobs PRIVATE tapas_log tapas_model_io
                                                                        SQLite::SQLite3)
 
-add_library(tapas_net STATIC net/allow_list.cc net/inbound.cc net/net.cc net/outbound.cc net/zap.cc)
+add_library(tapas_net STATIC net/allow_list.cc net/inbound.cc net/latency.cc net/net.cc net/outbound.cc net/zap.cc)
 target_link_libraries(tapas_net PUBLIC tapas_core tapas_jobs tapas_wire
                                 PRIVATE tapas_config tapas_log tapas_model_io cppzmq)
 

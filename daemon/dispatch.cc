@@ -29,13 +29,14 @@ void log_event(const EventRow& row) {
 
 }  // namespace
 
-void Dispatch::carry_out(std::vector<Action> actions) {
+void Dispatch::carry_out(std::vector<Action> actions, std::optional<Net::TimePoint> cause) {
+  cause_ = cause;
   for (Action& action : actions) {
     std::visit(*this, action);
   }
 }
 
-void Dispatch::operator()(SendToAgent& action) { net_.send(std::move(action)); }
+void Dispatch::operator()(SendToAgent& action) { net_.send(std::move(action), cause_); }
 
 void Dispatch::operator()(RequestPlan& action) {
   const std::string job = action.job;

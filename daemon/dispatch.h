@@ -7,6 +7,7 @@
 #include "daemon/store/store.h"
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace tapas::daemon {
@@ -18,7 +19,8 @@ class Dispatch {
   Dispatch(Net& net, Store& store, SolverThread& solver, Api& api, std::function<void(Event)> later)
       : net_(net), store_(store), solver_(solver), api_(api), later_(std::move(later)) {}
 
-  void carry_out(std::vector<Action> actions);
+  /// `cause`: when the message came in that led to the actions; nothing for what was no message.
+  void carry_out(std::vector<Action> actions, std::optional<Net::TimePoint> cause);
 
   void operator()(SendToAgent& action);
   void operator()(RequestPlan& action);
@@ -33,6 +35,7 @@ class Dispatch {
   SolverThread& solver_;
   Api& api_;
   const std::function<void(Event)> later_;
+  std::optional<Net::TimePoint> cause_;
 };
 
 }  // namespace tapas::daemon

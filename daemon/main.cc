@@ -1,6 +1,7 @@
 #include "base/log/log.h"
 #include "config/daemon_config.h"
 #include "config/key_file.h"
+#include "config/open_files.h"
 #include "daemon/control/api.h"
 #include "daemon/control/asio.h"
 #include "daemon/control/server.h"
@@ -31,6 +32,7 @@ namespace {
 
 constexpr int kExitBadConfig = 78;  // EX_CONFIG: systemd does not restart on it
 constexpr std::chrono::milliseconds kTick{100};
+constexpr std::size_t kOtherFiles = 256;  // Operators, the store, threads.
 constexpr unsigned kTicksPerStatus = 10;
 
 struct Inputs {
@@ -97,6 +99,12 @@ std::string status_line(const StatusView& status) {
   return line;
 }
 
+WireView wire_view(const Net& net) {
+  const RecentTimes::Summary reaction = net.reaction();
+  return {net.received(),    net.over_limit(), reaction.count,
+          reaction.median_s, reaction.p99_s,   reaction.max_s};
+}
+
 /// Signals reach the core thread only: the other threads inherit this mask.
 class SignalsBlocked {
  public:
@@ -143,6 +151,12 @@ Result<void> serve(Inputs in) {
   }
   Core core(config.core, job_list(in.jobs), (*store)->restored());
 
+  const std::size_t files = node_keys + kOtherFiles;
+  if (const std::size_t limit = raise_open_files(); limit < files) {
+    log::warning("main", fmt::format("{} nodes may connect, which takes {} open files, but {} are "
+                                     "allowed: raise LimitNOFILE of tapasd.service (ulimit -Hn)",
+                                     node_keys, files, limit));
+  }
   RejectCounter rejects;  // net counts, control reads
   auto net = Net::open({config.listen, in.secret_key, config.agent_keys}, std::move(in.agents),
                        in.jobs, rejects);
@@ -158,7 +172,7 @@ Result<void> serve(Inputs in) {
   };
 
   Api api({.status = [&core] { return core.status(now()); },
-           .received = [&net] { return (*net)->received(); },
+           .wire = [&net] { return wire_view(**net); },
            .rejected =
                [&core, &rejects] {
                  auto counts = rejects.counts();
@@ -180,15 +194,15 @@ Result<void> serve(Inputs in) {
   std::optional<SignalsBlocked> blocked(std::in_place);
   SolverThread solver(in.jobs, post_event);  // core -> solver -> core
   Dispatch dispatch(**net, **store, solver, api, post_event);
-  feed = [&](const Event& event) { dispatch.carry_out(core.apply(event, now())); };
+  feed = [&](const Event& event) { dispatch.carry_out(core.apply(event, now()), std::nullopt); };
   (*store)->start(post_event,  // core -> store -> core, control
                   [&io, &api](std::int64_t last) {
                     asio::post(io, [&api, last] { api.events_stored(last); });
                   });
-  (*net)->start([&](std::vector<Event> events) {  // agents -> net -> core
-    asio::post(io, [&feed, &net, events = std::move(events)] {
+  (*net)->start([&](std::vector<Event> events, Net::TimePoint came) {  // agents -> net -> core
+    asio::post(io, [&core, &dispatch, &net, events = std::move(events), came] {
       for (const Event& event : events) {
-        feed(event);
+        dispatch.carry_out(core.apply(event, now()), came);
       }
       (*net)->batch_done();
     });

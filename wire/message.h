@@ -70,6 +70,9 @@ struct Vote {
 struct Welcome {
   std::uint64_t term = 0;
   double heartbeat_s = 1.0;
+  /// Agents wait a random part of this before each connection anew, so that all come back at a pace
+  /// that the daemon can take.
+  double reconnect_spread_s = 1.0;
 };
 struct Reject {
   std::string reason;

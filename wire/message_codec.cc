@@ -95,7 +95,9 @@ Frames encode_one(const Vote& vote, std::uint64_t sequence) {
 
 Frames encode_one(const Welcome& welcome, std::uint64_t sequence) {
   return make_frames("welcome", sequence,
-                     {{"term", welcome.term}, {"heartbeat_s", welcome.heartbeat_s}});
+                     {{"term", welcome.term},
+                      {"heartbeat_s", welcome.heartbeat_s},
+                      {"reconnect_spread_s", welcome.reconnect_spread_s}});
 }
 
 Frames encode_one(const Reject& reject, std::uint64_t sequence) {
@@ -424,6 +426,7 @@ Result<ToAgent> decode_to_agent(std::span<const std::span<const std::byte>> fram
     return read_json<Welcome>(*envelope, [](MessageReader& in, Welcome& welcome) {
       welcome.term = in.counter("term");
       welcome.heartbeat_s = in.number("heartbeat_s", 0.01, 3600.0);
+      welcome.reconnect_spread_s = in.number("reconnect_spread_s", 0.0, 600.0);
     });
   }
   if (envelope->type == "reject") {

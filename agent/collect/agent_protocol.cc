@@ -160,6 +160,7 @@ void AgentProtocol::on(const wire::Welcome& welcome, TimePoint now) {
   const bool fresh = state_ == State::kGreeting;
   state_ = State::kWelcome;
   heartbeat_ = Seconds{welcome.heartbeat_s};
+  reconnect_spread_s_ = welcome.reconnect_spread_s;
   answer_by_ = after(now, heartbeat_ * kMissedAcks);
   if (!fresh) {
     return;
@@ -286,7 +287,7 @@ void AgentProtocol::settle(JobState& job) {
 void AgentProtocol::command(const JobState& job, std::uint32_t rank, RankOrder order,
                             const wire::SwitchCommand& from) {
   actions_.emplace_back(
-      RankCommand{job.name, rank, order, from.from_epoch, from.epoch, from.at_step});
+      RankCommand{job.name, rank, order, from.from_epoch, from.epoch, from.at_step, from.term});
 }
 
 void AgentProtocol::on(const wire::SwitchCommand& command, TimePoint now) {
@@ -490,6 +491,7 @@ bool AgentProtocol::attach_rank(const std::string& name, std::uint64_t session,
     return false;
   }
   job.ranks[rank.info.rank] = RankState{rank, 0};
+  term_ = std::max(term_, rank.term);
   job.epoch = std::max(job.epoch, rank.epoch);
   Fence& past = fence_of(name);
   past.active = std::max(past.active, job.epoch);
@@ -522,20 +524,34 @@ void AgentProtocol::detach_rank(const std::string& name, std::uint32_t rank, Tim
 
 void AgentProtocol::queue_records(std::span<const std::byte> records, TimePoint now) {
   if (telemetry_.size() == 0) {
-    queued_since_ = now;
+    flush_at_ = next_flush(now);
   }
   telemetry_.push(records);
 }
 
+bool AgentProtocol::telemetry_due(TimePoint now) const {
+  return state_ == State::kWelcome &&
+         (telemetry_.size() >= kBatchRecords || (telemetry_.size() > 0 && now >= flush_at_));
+}
+
+/// The next of this agent's own moments, so that a fleet whose steps end together does not send
+/// together.
+TimePoint AgentProtocol::next_flush(TimePoint now) const {
+  const auto interval = after(TimePoint{}, options_.flush_interval).time_since_epoch();
+  if (interval <= interval.zero()) {
+    return now;
+  }
+  const auto phase = interval / 1024 * static_cast<int>(options_.nonce % 1024U);
+  return now + interval - (now.time_since_epoch() + interval - phase) % interval;
+}
+
 std::optional<wire::Telemetry> AgentProtocol::next_telemetry(TimePoint now) {
-  const bool due = telemetry_.size() >= kBatchRecords ||
-                   (telemetry_.size() > 0 && now >= after(queued_since_, options_.flush_interval));
-  if (state_ != State::kWelcome || !due) {
+  if (!telemetry_due(now)) {
     return std::nullopt;
   }
   wire::Telemetry telemetry{telemetry_.pop_batch()};
   records_sent_ += telemetry.records.size() / wire::kRecordBytes;
-  queued_since_ = now;
+  flush_at_ = next_flush(now);
   return telemetry;
 }
 
@@ -586,7 +602,7 @@ void AgentProtocol::check_deadlines(JobState& job, TimePoint now) {
 TimePoint AgentProtocol::next_wakeup() const {
   TimePoint wakeup = std::min({hello_at_, answer_by_, heartbeat_at_});
   if (state_ == State::kWelcome && telemetry_.size() > 0) {
-    wakeup = std::min(wakeup, after(queued_since_, options_.flush_interval));
+    wakeup = std::min(wakeup, flush_at_);
   }
   for (const auto& [name, job] : jobs_) {
     wakeup = std::min(wakeup, job.round ? job.round->deadline : job.order_deadline);

@@ -31,6 +31,7 @@ struct RankCommand {
   std::uint64_t from_epoch = 0;
   std::uint64_t epoch = 0;
   std::uint64_t at_step = 0;  ///< ARM: finish this step, then hold
+  std::uint64_t term = 0;     ///< ranks refuse one lower than they have seen
 };
 
 /// A rank's answer to the command of the same order and epoch.
@@ -51,6 +52,7 @@ struct LocalRank {
   std::uint64_t epoch = 0;             ///< plan it runs, 0 = none
   std::uint64_t pending_epoch = 0;     ///< of a switch it takes part in, 0 = none
   RankOrder done = RankOrder::kAdopt;  ///< last order of that switch it carried out
+  std::uint64_t term = 0;              ///< highest of the orders that it was given
 };
 
 // What the owner of the protocol has to do, in this order.
@@ -79,16 +81,17 @@ using Action = std::variant<wire::ToDaemon, RankCommand, StorePlan, Reconnect, N
 /// aborted here, changes nothing; the active epoch changes only by COMMIT, or by an active plan
 /// from the daemon; a switch that the daemon forgot is aborted after `order_timeout`, but never
 /// once this node voted TRANSFERRED, as the daemon may have decided by then; every order is
-/// answered by one vote, a repeated order by the same vote again.
+/// answered by one vote, a repeated order by the same vote again. A new agent learns the term and
+/// the epoch from the ranks that it finds.
 class AgentProtocol {
  public:
   struct Options {
     std::string node;
     std::uint64_t nonce = 0;       ///< random per start
-    Seconds answer_timeout{5.0};   ///< for the answer to a HELLO
+    Seconds answer_timeout{20.0};  ///< for the answer to a HELLO
     Seconds phase_timeout{300.0};  ///< for the ranks' answers to an order
     Seconds order_timeout{120.0};  ///< for the daemon's next order of a switch
-    Seconds flush_interval{0.2};   ///< oldest record's wait for a batch
+    Seconds flush_interval{0.2};   ///< between batches; the moment is drawn from the nonce
     /// A HELLO after a lost connection waits up to this long, so that a fleet does not come back
     /// in one moment. Drawn from the nonce.
     Seconds rehello_spread{1.0};
@@ -122,12 +125,17 @@ class AgentProtocol {
 
   /// What to do, oldest first; empties the list.
   [[nodiscard]] std::vector<Action> take_actions();
+  /// A batch waits to be sent.
+  [[nodiscard]] bool telemetry_due(TimePoint now) const;
   /// A batch that is due, while welcome. Ask only when the transport can take it.
   [[nodiscard]] std::optional<wire::Telemetry> next_telemetry(TimePoint now);
   [[nodiscard]] TimePoint next_wakeup() const;
 
+  [[nodiscard]] const std::string& node() const { return options_.node; }
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] std::uint64_t term() const { return term_; }
+  /// The daemon's word on how long to spread reconnections of its agents.
+  [[nodiscard]] double reconnect_spread_s() const { return reconnect_spread_s_; }
   /// 0 for a job that is not here.
   [[nodiscard]] std::uint64_t active_epoch(const std::string& job) const;
   [[nodiscard]] std::uint64_t pending_epoch(const std::string& job) const;
@@ -171,6 +179,7 @@ class AgentProtocol {
   void on(const wire::PlanChunk& chunk, TimePoint now);
   void on(const wire::SwitchCommand& command, TimePoint now);
 
+  [[nodiscard]] TimePoint next_flush(TimePoint now) const;
   void send_hello(TimePoint now);
   void hello_soon(TimePoint now);
   void stop_timers();
@@ -194,6 +203,7 @@ class AgentProtocol {
   State state_ = State::kDown;
   std::uint64_t term_ = 0;
   Seconds heartbeat_{1.0};
+  double reconnect_spread_s_ = 1.0;
   bool greeted_before_ = false;
   TimePoint hello_at_ = TimePoint::max();      ///< when a HELLO goes out
   TimePoint answer_by_ = TimePoint::max();     ///< when the connection counts as dead
@@ -201,7 +211,7 @@ class AgentProtocol {
   std::map<std::string, JobState> jobs_;
   std::map<std::string, Fence> fences_;  ///< by job
   TelemetryQueue telemetry_;
-  TimePoint queued_since_;
+  TimePoint flush_at_;  ///< while records are queued
   std::uint64_t records_sent_ = 0;
   std::uint64_t rank_dropped_ = 0;
   std::vector<Action> actions_;

@@ -3,7 +3,9 @@
 #include "base/result.h"
 #include "wire/message.h"
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,12 +13,28 @@
 
 namespace tapas::agent {
 
-/// The agent's connection to the daemon: a ZeroMQ DEALER with CURVE that reconnects by itself.
-/// Never blocks longer than asked to and keeps no backlog: what cannot be sent now is refused. One
-/// thread, one per process.
+/// The input and output thread of the links of a process, and room for so many. A process has one:
+/// several may crash on close before libzmq 4.3.5.
+class LinkContext {
+ public:
+  explicit LinkContext(std::size_t links = 1);
+  ~LinkContext();
+  LinkContext(const LinkContext&) = delete;
+  LinkContext& operator=(const LinkContext&) = delete;
+
+ private:
+  friend class DaemonLink;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// An agent's connection to the daemon: a ZeroMQ DEALER with CURVE that reconnects by itself, each
+/// time after a random part of set_spread(), so that a fleet does not come back in one moment.
+/// Never blocks longer than asked to and keeps no backlog but a few messages. Not thread-safe.
 class DaemonLink {
  public:
   struct Options {
+    std::shared_ptr<LinkContext> context;
     std::string endpoint;  ///< "tcp://host:port"
     std::string node;
     std::uint64_t nonce = 0;
@@ -37,11 +55,24 @@ class DaemonLink {
 
   /// What happened, waiting up to `wait` for it. Malformed messages are logged and left out.
   [[nodiscard]] Incoming poll(std::chrono::milliseconds wait);
-  /// False when there is no connection, or it is full.
+  /// False when there is no connection, or it has been full for a while.
   [[nodiscard]] bool send(const wire::ToDaemon& message);
-  [[nodiscard]] bool connected() const;
-  /// Drops the connection and makes a new one.
-  [[nodiscard]] Result<void> rebuild();
+  /// There is a connection, and it takes a message now.
+  [[nodiscard]] bool ready() const;
+  /// Drops the connection and makes a new one after the usual pause.
+  void rebuild();
+  /// The longest pause before a connection is made anew; at least a second.
+  void set_spread(double seconds);
+
+  // For owners of many links, who wait for all of them at once.
+  /// Readable when poll() or ready() may have something new. Others after rebuilds.
+  [[nodiscard]] std::array<int, 2> descriptors() const;
+  /// Grows with each connection that is tried.
+  [[nodiscard]] std::uint64_t rebuilds() const;
+  /// When poll() has something to do even if nothing comes.
+  [[nodiscard]] std::chrono::steady_clock::time_point next_wakeup() const;
+  /// The daemon turned this node's key down.
+  [[nodiscard]] bool refused() const;
 
  private:
   struct Impl;

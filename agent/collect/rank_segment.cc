@@ -148,6 +148,7 @@ LocalRank RankSegment::describe() const {
     rank.epoch = std::min(reply.active_epoch, wire::kMaxCounter);
     rank.pending_epoch = std::min(reply.pending_epoch, wire::kMaxCounter);
     rank.done = static_cast<RankOrder>(reply.done);
+    rank.term = std::min(reply.term, wire::kMaxCounter);
   }
   return rank;
 }
@@ -193,7 +194,7 @@ std::uint64_t RankSegment::take_dropped() {
 
 void RankSegment::send(const RankCommand& command) {
   segment_->command.write({static_cast<std::uint32_t>(command.order), 0, command.from_epoch,
-                           command.epoch, command.at_step});
+                           command.epoch, command.at_step, command.term});
 }
 
 std::optional<RankReply> RankSegment::poll_reply() {

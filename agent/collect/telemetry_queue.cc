@@ -13,12 +13,16 @@ constexpr std::size_t kBatchRecords = wire::kMaxTelemetryBytes / wire::kRecordBy
 }  // namespace
 
 TelemetryQueue::TelemetryQueue(std::size_t max_records)
-    : ring_(max_records * wire::kRecordBytes), capacity_(max_records) {
+    : ring_(std::make_unique_for_overwrite<std::byte[]>(max_records * wire::kRecordBytes)),
+      capacity_(max_records) {
   TAPAS_CHECK(max_records > 0, "a queue needs room");
 }
 
 void TelemetryQueue::push(std::span<const std::byte> records) {
   TAPAS_CHECK(records.size() % wire::kRecordBytes == 0, "{} bytes of records", records.size());
+  if (size_ == 0) {
+    first_ = 0;  // Memory that was never needed is never touched.
+  }
   for (std::size_t at = 0; at < records.size(); at += wire::kRecordBytes) {
     if (size_ == capacity_) {
       first_ = (first_ + 1) % capacity_;
@@ -26,7 +30,7 @@ void TelemetryQueue::push(std::span<const std::byte> records) {
       ++dropped_;
     }
     const std::size_t slot = (first_ + size_) % capacity_;
-    std::memcpy(ring_.data() + slot * wire::kRecordBytes, records.data() + at, wire::kRecordBytes);
+    std::memcpy(ring_.get() + slot * wire::kRecordBytes, records.data() + at, wire::kRecordBytes);
     ++size_;
   }
 }
@@ -36,9 +40,9 @@ std::vector<std::byte> TelemetryQueue::pop_batch() {
   const std::size_t until_end = std::min(count, capacity_ - first_);
   std::vector<std::byte> batch(count * wire::kRecordBytes);
   if (count > 0) {
-    std::memcpy(batch.data(), ring_.data() + first_ * wire::kRecordBytes,
+    std::memcpy(batch.data(), ring_.get() + first_ * wire::kRecordBytes,
                 until_end * wire::kRecordBytes);
-    std::memcpy(batch.data() + until_end * wire::kRecordBytes, ring_.data(),
+    std::memcpy(batch.data() + until_end * wire::kRecordBytes, ring_.get(),
                 (count - until_end) * wire::kRecordBytes);
   }
   first_ = (first_ + count) % capacity_;

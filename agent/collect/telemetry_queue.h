@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -22,7 +23,7 @@ class TelemetryQueue {
   [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
 
  private:
-  std::vector<std::byte> ring_;
+  std::unique_ptr<std::byte[]> ring_;
   std::size_t capacity_;
   std::size_t first_ = 0;
   std::size_t size_ = 0;

@@ -10,14 +10,14 @@
 #include <cstring>
 #include <type_traits>
 
-/// The memory that one rank and its node's agent share: layout 1, both ends on one host. The rank
+/// The memory that one rank and its node's agent share: layout 2, both ends on one host. The rank
 /// makes it complete under another name and renames it to `tapas-rank.<job hash>.<rank>`, so a file
 /// of that name is always whole. The rank holds a POSIX record lock on it for its lifetime: the
 /// kernel drops it at death, in any PID namespace, and forks do not inherit it.
 namespace tapas::agent {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x314B4E5253504154ULL;  // "TAPSRNK1"
-inline constexpr std::uint32_t kSegmentLayout = 1;
+inline constexpr std::uint32_t kSegmentLayout = 2;
 inline constexpr std::uint32_t kDefaultRingRecords = 1024;
 inline constexpr std::uint32_t kMaxRingRecords = 65'536;
 inline constexpr std::size_t kSegmentNameBytes = 256;
@@ -72,6 +72,7 @@ struct SegmentCommand {
   std::uint64_t from_epoch = 0;
   std::uint64_t epoch = 0;
   std::uint64_t at_step = 0;
+  std::uint64_t term = 0;  ///< of the daemon that gave the order
 };
 
 /// The rank's last answer, and where it stands after it.
@@ -85,6 +86,7 @@ struct SegmentReply {
   std::uint64_t active_epoch = 0;
   std::uint64_t pending_epoch = 0;
   std::uint64_t done = 0;  ///< last order carried out for pending_epoch
+  std::uint64_t term = 0;  ///< highest of the orders so far
   char reason[160] = {};   ///< zero-terminated
 };
 

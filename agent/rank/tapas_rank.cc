@@ -248,6 +248,19 @@ int tapas_rank_poll(tapas_rank* rank, tapas_command* command) {
     return 0;
   }
   rank->commands_seen = count;
+  SegmentReply& state = rank->state;
+  if (message.term < state.term) {
+    // A daemon that was thought dead: another one leads by now.
+    state.order = message.order;
+    state.ok = 0;
+    state.epoch = message.epoch;
+    std::snprintf(state.reason, sizeof(state.reason), "an order of term %llu, term %llu leads",
+                  static_cast<unsigned long long>(message.term),
+                  static_cast<unsigned long long>(state.term));
+    rank->segment->reply.write(state);
+    return 0;
+  }
+  state.term = message.term;
   *command = {message.order, 0, message.from_epoch, message.epoch, message.at_step};
   return 1;
 }

@@ -104,7 +104,8 @@ TAPAS_RANK_API int tapas_rank_open(const tapas_rank_options* options, tapas_rank
 /* 1 when the record was taken, 0 when it was dropped. */
 TAPAS_RANK_API int tapas_rank_record(tapas_rank* rank, const tapas_step_record* record);
 
-/* 1 when there is an order that was not seen before, 0 when not. */
+/* 1 when there is an order that was not seen before, 0 when not. An order of a daemon with a lower
+ * term than one before is refused here: the rank never sees it. */
 TAPAS_RANK_API int tapas_rank_poll(tapas_rank* rank, tapas_command* command);
 
 TAPAS_RANK_API int tapas_rank_reply(tapas_rank* rank, const tapas_reply* reply);

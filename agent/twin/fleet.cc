@@ -5,8 +5,13 @@
 #include "wire/record.h"
 #include "wire/record_codec.h"
 
+#include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <chrono>
+#include <array>
+#include <cerrno>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -16,8 +21,6 @@
 namespace tapas::twin {
 
 namespace {
-
-using std::chrono::milliseconds;
 
 std::uint32_t microseconds(double seconds) {
   const double us = std::round(seconds * 1e6);
@@ -33,86 +36,92 @@ Fleet::Fleet(const solver::Job& model, VirtualJob& job, Options options)
       job_(job),
       options_(std::move(options)),
       session_(draw(options_.seed, Noise::kSession, options_.start_ns, 0)),
-      agents_(model.cluster.nodes.size()) {
-  context_.set(zmq::ctxopt::max_sockets, static_cast<int>(agents_.size()) * 4 + 16);
+      links_(std::make_shared<agent::LinkContext>(model.cluster.nodes.size())),
+      agents_(model.cluster.nodes.size()),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  for (const solver::Node& node : model.cluster.nodes) {
+    node_hashes_.push_back(name_hash(node.name));
+  }
+  for (std::uint32_t rank = 0; rank < model.cluster.device_count(); ++rank) {
+    devices_.push_back(job.device_uuid(RankId{rank}));
+  }
+}
+
+Fleet::~Fleet() {
+  if (epoll_ >= 0) {
+    ::close(epoll_);
+  }
 }
 
 Result<void> Fleet::start(NodeId node, agent::TimePoint now) {
   const std::string& name = model_.cluster.nodes[node.value()].name;
-  std::unique_ptr<NodeAgent>& slot = agents_[node.value()];
-  if (slot) {
+  Slot& slot = agents_[node.value()];
+  if (slot.agent) {
     return fail(ErrorCode::kConflict, "the agent of node {} runs already", name);
   }
   const std::uint64_t nonce =
       draw(options_.seed ^ options_.start_ns, Noise::kNonce, node.value(), ++starts_);
-  auto agent = NodeAgent::start(
-      context_, {name, options_.endpoint, options_.server_key, options_.node_keys[node.value()]},
-      nonce);
+  auto agent = NodeAgent::start({links_, options_.endpoint, name, nonce, options_.server_key,
+                                 options_.node_keys[node.value()]});
   if (!agent) {
     return tl::unexpected<Error>(agent.error());
   }
-  slot = std::move(*agent);
+  slot = {*std::move(agent), 0, now, true};
   for (std::uint32_t device = 0; device < model_.cluster.type_of(node).devices; ++device) {
     const RankId rank = model_.cluster.rank_of(node, device);
-    if (!slot->protocol().attach_rank(model_.name, session_, job_.local_rank(rank), now)) {
+    if (!slot.agent->protocol().attach_rank(model_.name, session_, job_.local_rank(rank), now)) {
       return fail(ErrorCode::kInvalid, "the agent of node {} refuses rank {}", name, rank);
     }
   }
+  watch(node.value());
   return {};
 }
 
+/// Waits for the descriptors that the agent's link has now; those of the one before are closed.
+void Fleet::watch(std::size_t node) {
+  Slot& slot = agents_[node];
+  const agent::DaemonLink& link = slot.agent->link();
+  const auto descriptors = link.descriptors();
+  if (slot.watched == link.rebuilds() || descriptors[0] < 0) {
+    return;
+  }
+  slot.watched = link.rebuilds();
+  slot.ready = true;  // What came before counts, too.
+  for (const int descriptor : descriptors) {
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    event.data.u64 = node;
+    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) != 0 && errno == EEXIST) {
+      epoll_ctl(epoll_, EPOLL_CTL_MOD, descriptor, &event);
+    }
+  }
+}
+
 void Fleet::wait(double wait_s, const std::vector<int>& fds) {
-  std::vector<zmq::pollitem_t> items;
+  std::vector<pollfd> items = {{epoll_, POLLIN, 0}};
   for (const int fd : fds) {
-    items.push_back({nullptr, fd, ZMQ_POLLIN, 0});
+    items.push_back({fd, POLLIN, 0});
   }
-  for (const auto& agent : agents_) {
-    if (agent) {
-      for (void* handle : agent->handles()) {
-        items.push_back({handle, 0, ZMQ_POLLIN, 0});
-      }
-    }
+  const bool waits = std::none_of(agents_.begin(), agents_.end(),
+                                  [](const Slot& slot) { return slot.agent && slot.ready; });
+  const int patience_ms = waits ? static_cast<int>(std::ceil(wait_s * 1e3)) : 0;
+  if (::poll(items.data(), items.size(), patience_ms) <= 0 || items[0].revents == 0) {
+    return;
   }
-  try {
-    zmq::poll(items, milliseconds(static_cast<int>(std::ceil(wait_s * 1e3))));
-  } catch (const zmq::error_t&) {
-    // Interrupted by a signal: the caller looks at its signals next.
-  }
-}
-
-void Fleet::run(agent::TimePoint now) {
-  for (const auto& agent : agents_) {
-    if (agent) {
-      agent->run(now);
-      pass_orders(*agent);
-    }
-  }
-  // Answers may come from ranks of any node: a step's end is everybody's.
-  for (auto replies = job_.take_replies(); !replies.empty(); replies = job_.take_replies()) {
-    std::set<NodeId> answered;
-    for (const agent::RankReply& reply : replies) {
-      const NodeId node = model_.cluster.node_of(RankId{reply.rank});
-      if (const auto& agent = agents_[node.value()]) {
-        agent->protocol().rank_replied(model_.name, reply, now);
-        answered.insert(node);
-      }
-    }
-    for (const NodeId node : answered) {
-      agents_[node.value()]->run(now);
-      pass_orders(*agents_[node.value()]);
-    }
+  std::array<epoll_event, 512> events;
+  const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    agents_[events[static_cast<std::size_t>(i)].data.u64].ready = true;
   }
 }
 
-void Fleet::kill(NodeId node) {
-  if (const auto agent = std::exchange(agents_[node.value()], nullptr)) {
-    sent_before_ += agent->protocol().records_sent();
-    lost_records_ += agent->protocol().records_dropped();
-  }
-}
-
-void Fleet::pass_orders(NodeAgent& agent) {
-  for (const agent::Action& action : agent.take_orders()) {
+void Fleet::run_one(std::size_t node, agent::TimePoint now) {
+  Slot& slot = agents_[node];
+  slot.ready = false;
+  slot.agent->run(now);
+  slot.due = slot.agent->next_wakeup();
+  watch(node);
+  for (const agent::Action& action : slot.agent->take_orders()) {
     if (const auto* plan = std::get_if<agent::StorePlan>(&action)) {
       if (auto ok = job_.store_plan(plan->epoch, plan->text); !ok) {
         log::warning_limited("twin", "plan", ok.error().message);
@@ -120,6 +129,35 @@ void Fleet::pass_orders(NodeAgent& agent) {
     } else if (const auto* command = std::get_if<agent::RankCommand>(&action)) {
       job_.order(*command);
     }
+  }
+}
+
+void Fleet::run(agent::TimePoint now) {
+  for (std::size_t node = 0; node < agents_.size(); ++node) {
+    if (agents_[node].agent && (agents_[node].ready || agents_[node].due <= now)) {
+      run_one(node, now);
+    }
+  }
+  // Answers may come from ranks of any node: a step's end is everybody's.
+  for (auto replies = job_.take_replies(); !replies.empty(); replies = job_.take_replies()) {
+    std::set<std::size_t> answered;
+    for (const agent::RankReply& reply : replies) {
+      const std::size_t node = model_.cluster.node_of(RankId{reply.rank}).value();
+      if (const auto& agent = agents_[node].agent) {
+        agent->protocol().rank_replied(model_.name, reply, now);
+        answered.insert(node);
+      }
+    }
+    for (const std::size_t node : answered) {
+      run_one(node, now);
+    }
+  }
+}
+
+void Fleet::kill(NodeId node) {
+  if (const auto agent = std::exchange(agents_[node.value()].agent, nullptr)) {
+    sent_before_ += agent->protocol().records_sent();
+    lost_records_ += agent->protocol().records_dropped();
   }
 }
 
@@ -131,13 +169,13 @@ void Fleet::record(const FinishedStep& step, agent::TimePoint now) {
     record.flags = step.flags;
     record.job = job_hash;
     record.session = session_;
-    record.node = name_hash(model_.cluster.nodes[rank.node.value()].name);
+    record.node = node_hashes_[rank.node.value()];
     record.epoch = step.epoch;
     record.step = step.step;
     record.end_time_ns = options_.start_ns + static_cast<std::uint64_t>(step.end_s * 1e9);
     record.rank = rank.rank.value();
     record.microbatches = rank.microbatches;
-    record.device = job_.device_uuid(rank.rank);
+    record.device = devices_[rank.rank.value()];
     record.wall_us = microseconds(step.truth.wall_s);
     record.forward_us = microseconds(rank.forward_s);
     record.backward_us = microseconds(rank.backward_s);
@@ -155,8 +193,9 @@ void Fleet::record(const FinishedStep& step, agent::TimePoint now) {
     if (packed[node].empty()) {
       continue;
     }
-    if (agents_[node]) {
-      agents_[node]->protocol().queue_records(packed[node], now);
+    if (agents_[node].agent) {
+      agents_[node].agent->protocol().queue_records(packed[node], now);
+      agents_[node].due = agents_[node].agent->next_wakeup();
     } else {
       lost_records_ += packed[node].size() / wire::kRecordBytes;
     }
@@ -165,14 +204,15 @@ void Fleet::record(const FinishedStep& step, agent::TimePoint now) {
 
 void Fleet::record_links(const FinishedStep& step,
                          std::vector<std::vector<std::byte>>& packed) const {
+  const std::uint64_t job_hash = name_hash(model_.name);
   for (const LinkStep& link : step.truth.links) {
     const NodeId from = model_.cluster.node_of(link.from);
     const NodeId to = model_.cluster.node_of(link.to);
     wire::LinkRecord record;
-    record.job = name_hash(model_.name);
+    record.job = job_hash;
     record.session = session_;
-    record.source_node = name_hash(model_.cluster.nodes[from.value()].name);
-    record.destination_node = name_hash(model_.cluster.nodes[to.value()].name);
+    record.source_node = node_hashes_[from.value()];
+    record.destination_node = node_hashes_[to.value()];
     record.end_time_ns = options_.start_ns + static_cast<std::uint64_t>(step.end_s * 1e9);
     record.bytes = static_cast<std::uint64_t>(link.bytes);
     record.transfer_us = microseconds(link.transfer_s);
@@ -185,17 +225,18 @@ void Fleet::record_links(const FinishedStep& step,
 
 agent::TimePoint Fleet::next_wakeup() const {
   agent::TimePoint next = agent::TimePoint::max();
-  for (const auto& agent : agents_) {
-    if (agent) {
-      next = std::min(next, agent->protocol().next_wakeup());
+  for (const Slot& slot : agents_) {
+    if (slot.agent) {
+      next = std::min(next, slot.due);
     }
   }
   return next;
 }
 
 std::size_t Fleet::count(const std::function<bool(const NodeAgent&)>& is) const {
-  return static_cast<std::size_t>(std::count_if(
-      agents_.begin(), agents_.end(), [&](const auto& agent) { return agent && is(*agent); }));
+  return static_cast<std::size_t>(
+      std::count_if(agents_.begin(), agents_.end(),
+                    [&](const Slot& slot) { return slot.agent && is(*slot.agent); }));
 }
 
 std::size_t Fleet::welcome() const {
@@ -206,7 +247,8 @@ std::size_t Fleet::welcome() const {
 
 std::size_t Fleet::rejected() const {
   return count([](const NodeAgent& agent) {
-    return agent.refused() || agent.protocol().state() == agent::AgentProtocol::State::kRejected;
+    return agent.link().refused() ||
+           agent.protocol().state() == agent::AgentProtocol::State::kRejected;
   });
 }
 
@@ -216,16 +258,16 @@ std::size_t Fleet::running() const {
 
 std::uint64_t Fleet::records_sent() const {
   std::uint64_t sent = sent_before_;
-  for (const auto& agent : agents_) {
-    sent += agent ? agent->protocol().records_sent() : 0;
+  for (const Slot& slot : agents_) {
+    sent += slot.agent ? slot.agent->protocol().records_sent() : 0;
   }
   return sent;
 }
 
 std::uint64_t Fleet::records_dropped() const {
   std::uint64_t dropped = lost_records_;
-  for (const auto& agent : agents_) {
-    dropped += agent ? agent->protocol().records_dropped() : 0;
+  for (const Slot& slot : agents_) {
+    dropped += slot.agent ? slot.agent->protocol().records_dropped() : 0;
   }
   return dropped;
 }

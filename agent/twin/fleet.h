@@ -1,12 +1,11 @@
 #pragma once
 
+#include "agent/collect/daemon_link.h"
 #include "agent/twin/node_agent.h"
 #include "agent/twin/virtual_job.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "solver/model/job.h"
-
-#include <zmq.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +29,9 @@ class Fleet {
 
   /// `model` and `job` must outlive this.
   Fleet(const solver::Job& model, VirtualJob& job, Options options);
+  ~Fleet();
+  Fleet(const Fleet&) = delete;
+  Fleet& operator=(const Fleet&) = delete;
 
   /// Starts the node's agent, again after kill(). kConflict when it runs.
   [[nodiscard]] Result<void> start(NodeId node, agent::TimePoint now);
@@ -38,7 +40,7 @@ class Fleet {
 
   /// Waits for a message, for `fds` to become readable, or until `wait_s` are over.
   void wait(double wait_s, const std::vector<int>& fds);
-  /// Moves messages, orders and answers.
+  /// Moves messages, orders and answers of the agents that have any.
   void run(agent::TimePoint now);
   /// Hands a step's records to the agents of its ranks.
   void record(const FinishedStep& step, agent::TimePoint now);
@@ -52,7 +54,14 @@ class Fleet {
   [[nodiscard]] std::uint64_t records_dropped() const;
 
  private:
-  void pass_orders(NodeAgent& agent);
+  struct Slot {
+    std::unique_ptr<NodeAgent> agent;  ///< null = killed
+    std::uint64_t watched = 0;         ///< rebuild whose descriptors are waited for
+    agent::TimePoint due;              ///< for the next run
+    bool ready = false;                ///< something came
+  };
+  void run_one(std::size_t node, agent::TimePoint now);
+  void watch(std::size_t node);
   /// One record of each directed pair of neighbouring stages on two nodes.
   void record_links(const FinishedStep& step, std::vector<std::vector<std::byte>>& packed) const;
   [[nodiscard]] std::size_t count(const std::function<bool(const NodeAgent&)>& is) const;
@@ -62,10 +71,13 @@ class Fleet {
   const Options options_;
   std::uint64_t session_;
   std::uint64_t starts_ = 0;
-  std::uint64_t sent_before_ = 0;   ///< by agents killed since
-  std::uint64_t lost_records_ = 0;  ///< of killed agents
-  zmq::context_t context_;
-  std::vector<std::unique_ptr<NodeAgent>> agents_;  ///< per NodeId, null = killed
+  std::uint64_t sent_before_ = 0;           ///< by agents killed since
+  std::uint64_t lost_records_ = 0;          ///< of killed agents
+  std::vector<std::uint64_t> node_hashes_;  ///< per NodeId
+  std::vector<wire::DeviceUuid> devices_;   ///< per RankId
+  std::shared_ptr<agent::LinkContext> links_;
+  std::vector<Slot> agents_;  ///< per NodeId
+  int epoll_ = -1;
 };
 
 }  // namespace tapas::twin

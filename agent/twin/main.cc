@@ -7,10 +7,10 @@
 #include "agent/twin/virtual_job.h"
 #include "base/log/log.h"
 #include "config/key_file.h"
+#include "config/open_files.h"
 #include "solver/model/io/load.h"
 
 #include <CLI/CLI.hpp>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 
 #include <chrono>
@@ -31,6 +31,7 @@ struct Arguments {
   std::string server_key;
   std::string keys;
   double speed = 1.0;
+  double rate = 0;
   std::uint64_t steps = 0;
   std::vector<std::string> faults;
   std::uint64_t seed = 1;
@@ -67,14 +68,9 @@ int signals_as_file() {
   return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-// Each agent has a connection of its own, with two descriptors.
-void raise_file_limit() {
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-  }
-}
+// An agent has a connection, and sockets of libzmq with a descriptor each.
+constexpr std::size_t kFilesPerAgent = 4;
+constexpr std::size_t kOtherFiles = 64;
 
 Result<std::vector<twin::Fault>> read_faults(const Arguments& arguments, const solver::Job& job) {
   std::vector<twin::Fault> faults;
@@ -164,11 +160,17 @@ Result<twin::Fleet::Options> fleet_options(const Arguments& arguments, const sol
 }
 
 int emulate(const Arguments& arguments, const solver::Job& model) {
-  raise_file_limit();
+  const std::size_t files = model.cluster.nodes.size() * kFilesPerAgent + kOtherFiles;
+  if (const std::size_t limit = raise_open_files(); limit < files) {
+    return fail_with(Error{ErrorCode::kUnavailable,
+                           fmt::format("{} agents need {} open files, but {} are allowed (ulimit "
+                                       "-Hn); raise the limit, or emulate a smaller cluster",
+                                       model.cluster.nodes.size(), files, limit)});
+  }
   const int signal_fd = signals_as_file();
   log::set_up("tapas-twin", arguments.quiet ? log::Level::kError : log::Level::kWarning);
 
-  twin::VirtualJob job(model, {arguments.speed, arguments.seed, arguments.steps});
+  twin::VirtualJob job(model, {arguments.speed, arguments.seed, arguments.steps, arguments.rate});
   const auto faults = read_faults(arguments, model);
   if (!faults) {
     return fail_with(faults.error());
@@ -220,6 +222,10 @@ int main(int argc, char** argv) {
   app.add_option("--speed", arguments.speed, "Job seconds per second")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
+  app.add_option("--rate", arguments.rate,
+                 "Step records of all ranks a second: steps end that fast, whatever they would "
+                 "take; for load tests")
+      ->check(CLI::Range(1.0, 1e8));
   app.add_option("--steps", arguments.steps, "Stop after this many steps; 0 = go on")
       ->capture_default_str();
   app.add_option(

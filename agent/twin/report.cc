@@ -56,7 +56,7 @@ std::string Report::describe(const std::vector<Fault>& faults) const {
   return text;
 }
 
-void Report::add(const FinishedStep& step) {
+void Report::add(const FinishedStep& step, std::int64_t wall_ns) {
   if (step.flags == 0) {
     const auto key = std::make_pair(step.epoch, describe(step.faults));
     auto group = std::find_if(groups_.begin(), groups_.end(),
@@ -71,7 +71,8 @@ void Report::add(const FinishedStep& step) {
                       {"epoch", step.epoch},
                       {"job_time_s", rounded(step.end_s)},
                       {"step_time_s", rounded(step.truth.wall_s)},
-                      {"flags", step.flags}};
+                      {"flags", step.flags},
+                      {"wall_ns", wall_ns}};
   line["replica_s"] = json::Value::array();
   for (const double replica_s : step.truth.replica_s) {
     line["replica_s"].push_back(rounded(replica_s));

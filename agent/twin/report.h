@@ -23,7 +23,8 @@ class Report {
   /// Also writes to a file from now on.
   [[nodiscard]] Result<void> open(const std::string& path);
 
-  void add(const FinishedStep& step);
+  /// `wall_ns`: when its records went to the agents, since 1970.
+  void add(const FinishedStep& step, std::int64_t wall_ns);
   void add(const FinishedSwitch& change);
 
   /// "node-037 x1.6", "node-037 send x4", "node-003 to node-010 x8" of each acting fault, empty

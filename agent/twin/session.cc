@@ -20,7 +20,7 @@ using std::chrono::duration;
 
 constexpr double kLongestWaitS = 0.1;
 /// How far the job may fall behind its speed before it stops catching up.
-constexpr double kMaxBehindS = 1.0;
+constexpr double kMaxBehindS = 0.1;
 /// After the last step: time for the last records to leave.
 constexpr double kFarewellS = 0.6;
 constexpr std::size_t kMaxLine = 4096;
@@ -94,8 +94,10 @@ void Session::collect(agent::TimePoint now) {
     report_.add(*change);
   }
   if (const auto step = job_.take_step()) {
-    report_.add(*step);
     fleet_.record(*step, now);
+    report_.add(*step, std::chrono::duration_cast<std::chrono::nanoseconds>(
+                           std::chrono::system_clock::now().time_since_epoch())
+                           .count());
     last_step_s_ = step->truth.wall_s;
     faults_ = report_.describe(step->faults);
   }

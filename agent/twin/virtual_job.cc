@@ -95,6 +95,10 @@ std::string VirtualJob::plan_objection(std::uint64_t epoch) const {
 }
 
 std::string VirtualJob::carry_out(Rank& rank, const agent::RankCommand& command) {
+  if (command.term < rank.term) {
+    return fmt::format("an order of term {}, term {} leads", command.term, rank.term);
+  }
+  rank.term = command.term;
   const bool pending = rank.pending_epoch == command.epoch;
   const auto out_of_order = [&](std::string_view what) {
     return fmt::format("{} of epoch {} does not follow on what the rank did before", what,
@@ -261,6 +265,11 @@ void VirtualJob::start_step() {
       truth_.step(*plans_.at(epoch_).layout, running_.step, faults_.state(running_.faults),
                   overhead, faults_.input_s(running_.faults));
   running_.end_s = time_s_ + running_.truth.wall_s;
+  step_speed_ = options_.speed;
+  if (options_.records_per_s > 0) {
+    const auto records = static_cast<double>(running_.truth.ranks.size());
+    step_speed_ = running_.truth.wall_s * options_.records_per_s / records;
+  }
   phase_ = Phase::kStepping;
 }
 
@@ -294,9 +303,9 @@ void VirtualJob::finish_transfers() {
 double VirtualJob::advance(double wall_s) {
   while (phase_ != Phase::kDone) {
     if (phase_ == Phase::kStepping) {
-      const double needed = (running_.end_s - time_s_) / options_.speed;
+      const double needed = rest_of_step_s();
       if (needed > wall_s) {
-        time_s_ += wall_s * options_.speed;
+        time_s_ += wall_s * step_speed_;
         return 0;
       }
       finish_step();
@@ -329,7 +338,7 @@ double VirtualJob::advance(double wall_s) {
 double VirtualJob::next_event_s() const {
   switch (phase_) {
     case Phase::kStepping:
-      return (running_.end_s - time_s_) / options_.speed;
+      return rest_of_step_s();
     case Phase::kBetweenSteps:
       return 0;
     case Phase::kHolding:
@@ -371,6 +380,7 @@ agent::LocalRank VirtualJob::local_rank(RankId rank) const {
   local.epoch = state.epoch;
   local.pending_epoch = state.pending_epoch;
   local.done = state.done;
+  local.term = state.term;
   return local;
 }
 

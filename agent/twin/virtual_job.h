@@ -51,6 +51,8 @@ class VirtualJob {
     double speed = 1.0;
     std::uint64_t seed = 1;
     std::uint64_t max_steps = 0;  ///< 0 = no end
+    /// Instead of `speed` while it computes: step records of all ranks a second of wall time.
+    double records_per_s = 0;
   };
   enum class Phase { kWaitingForPlan, kBetweenSteps, kStepping, kHolding, kDone };
 
@@ -87,6 +89,7 @@ class VirtualJob {
     std::uint64_t epoch = 0;
     std::uint64_t pending_epoch = 0;
     agent::RankOrder done = agent::RankOrder::kAdopt;
+    std::uint64_t term = 0;                  ///< highest of the orders so far
     std::optional<std::uint64_t> armed_for;  ///< ARM that is not answered yet
     std::optional<double> transfer_end_s;    ///< TRANSFER that is not answered yet
     double ordered_s = 0;                    ///< when the open order came
@@ -111,6 +114,8 @@ class VirtualJob {
   void finish_step();
   void finish_transfers();
   [[nodiscard]] double next_transfer_end_s() const;
+  /// Wall time left of the running step.
+  [[nodiscard]] double rest_of_step_s() const { return (running_.end_s - time_s_) / step_speed_; }
 
   const solver::Job& job_;
   const Options options_;
@@ -125,6 +130,7 @@ class VirtualJob {
   std::uint64_t steps_under_epoch_ = 0;
   std::uint32_t warm_up_flag_ = 0;  ///< for the first steps under the epoch
   double time_s_ = 0;
+  double step_speed_ = 1;  ///< of the running step
   FinishedStep running_;
   std::optional<FinishedSwitch> pause_;  ///< the hold under way
   double hold_begin_s_ = 0;

@@ -153,8 +153,8 @@ void Api::read(const Target& target, Reply reply) {
     if (auto ok = target.only({}); !ok) {
       return answer_error(reply, ok.error());
     }
-    return reply({200, json::dump(status_json(backend_.status(), backend_.received(),
-                                              backend_.rejected()))});
+    return reply(
+        {200, json::dump(status_json(backend_.status(), backend_.wire(), backend_.rejected()))});
   }
   if (path.size() == 1 && path[0] == "events") {
     return read_events(target, std::move(reply));

@@ -2,6 +2,7 @@
 
 #include "base/json/json.h"
 #include "base/result.h"
+#include "daemon/control/format.h"
 #include "daemon/control/peer.h"
 #include "daemon/core/core.h"
 #include "daemon/core/event.h"
@@ -33,7 +34,7 @@ struct ApiResponse {
 /// What the API needs of the rest of the daemon. Called on the core thread.
 struct ApiBackend {
   std::function<StatusView()> status;
-  std::function<std::map<std::string, std::uint64_t>()> received;
+  std::function<WireView()> wire;
   std::function<std::map<std::string, std::uint64_t>()> rejected;
   std::function<std::shared_ptr<const solver::Plan>(const std::string& job)> plan;
   std::function<void(OperatorCommand)> submit;

@@ -53,16 +53,21 @@ json::Value agent_json(const AgentView& agent) {
 
 }  // namespace
 
-json::Value status_json(const StatusView& status,
-                        const std::map<std::string, std::uint64_t>& received,
+json::Value status_json(const StatusView& status, const WireView& wire,
                         const std::map<std::string, std::uint64_t>& rejected) {
   json::Value out = {{"schema", "tapas.status/1"},        {"version", TAPAS_VERSION},
                      {"term", status.term.value()},       {"auto_replan", status.auto_replan},
                      {"auto_reason", status.auto_reason}, {"agents", json::Value::array()},
-                     {"jobs", json::Value::array()},      {"received", json::Value(received)},
+                     {"jobs", json::Value::array()},      {"received", json::Value(wire.received)},
                      {"rejected", json::Value(rejected)}};
+  out["answers"] = {{"count", wire.answers},
+                    {"median_s", wire.answer_median_s},
+                    {"p99_s", wire.answer_p99_s},
+                    {"max_s", wire.answer_max_s}};
   for (const AgentView& agent : status.agents) {
-    out["agents"].push_back(agent_json(agent));
+    const auto over = wire.over_limit.find(agent.node);
+    json::Value& item = out["agents"].emplace_back(agent_json(agent));
+    item["over_limit"] = over == wire.over_limit.end() ? 0 : over->second;
   }
   for (const JobView& job : status.jobs) {
     out["jobs"].push_back(job_json(job));

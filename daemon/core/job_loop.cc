@@ -16,6 +16,8 @@ constexpr double kTimerTolerance = 1.1;
 constexpr double kTimerToleranceS = 0.001;
 // Clocks are compared each so many steps.
 constexpr std::uint64_t kClockSteps = 16;
+// Ranks whose steps are judged in one event, so that no message waits long behind it.
+constexpr std::size_t kRanksPerEvent = 4096;
 // A first plan that could not be stored is made again after this time.
 constexpr std::chrono::seconds kAskAgain{10};
 
@@ -279,7 +281,12 @@ void JobLoop::judge(LoopContext& context) {
     paced_step_ = newest;
     paced_at_ = context.out.now().steady;
   }
-  while (auto whole = window_.next()) {
+  // What is left is judged with the next event, so that nobody waits long for an answer.
+  for (std::size_t ranks = 0; ranks < kRanksPerEvent; ranks += step_ends_.size()) {
+    auto whole = window_.next();
+    if (!whole) {
+      break;
+    }
     if (whole->step % kClockSteps == 0) {
       note_clocks(*whole);
     }
@@ -386,6 +393,7 @@ void JobLoop::tick(LoopContext& context) {
       context.out.add(RequestPlan{job_->name});
     }
   }
+  judge(context);
   on_outcome(context, switch_.tick(env(context)));
 }
 

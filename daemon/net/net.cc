@@ -4,15 +4,19 @@
 #include "base/queue.h"
 #include "daemon/net/inbound.h"
 #include "daemon/net/outbound.h"
+#include "daemon/net/quota.h"
 #include "daemon/net/zap.h"
 #include "wire/message_codec.h"
 
 #include <fmt/format.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <zmq.hpp>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <span>
@@ -24,8 +28,16 @@ namespace tapas::daemon {
 namespace {
 
 constexpr std::string_view kLog = "net";
+// A batch is short work for the core, so that nothing waits long behind records.
 constexpr std::size_t kBatchMessages = 256;
-constexpr int kMaxBatchesInCore = 16;
+constexpr std::size_t kBatchRecords = 1024;
+constexpr int kMaxBatchesInCore = 4;
+/// Handshakes are spread over the threads; everything else is little.
+constexpr int kIoThreads = 2;
+/// Agents that come back in a second after an outage: each costs a core some milliseconds.
+constexpr double kReconnectsPerS = 250;
+/// Heartbeats of all agents a second.
+constexpr double kHeartbeatsPerS = 2500;
 constexpr std::size_t kOutgoing = 1U << 16U;
 // Per frame. Above the largest legal frame, so that a frame somewhat too large is refused with a
 // reason; libzmq cuts the connection of a peer that goes beyond.
@@ -36,6 +48,7 @@ using Clock = std::chrono::steady_clock;
 /// What the daemon knows of a connected agent.
 struct Peer {
   std::string routing_id;
+  int descriptor = -1;
   std::uint64_t sequence = 0;
 };
 
@@ -43,6 +56,7 @@ struct Incoming {
   std::string routing_id;
   std::string user;  // node that the key belongs to
   std::string address;
+  int descriptor = -1;
   std::vector<zmq::message_t> frames;  // at most one more than allowed
 };
 
@@ -52,12 +66,21 @@ std::string property(const zmq::message_t& message, const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
+/// Closes the connection, for which libzmq has no call. Should the descriptor be another agent's by
+/// now, that one connects anew.
+void cut_off(int descriptor) {
+  if (descriptor >= 0) {
+    static_cast<void>(::shutdown(descriptor, SHUT_RDWR));
+  }
+}
+
 }  // namespace
 
 struct Net::Impl {
   Impl(const NetOptions& options, AllowList allowed, JobMap jobs, RejectCounter& reject_counter)
       : rejects(reject_counter),
         agents(std::move(allowed)),
+        context(kIoThreads),
         zap(context, options.agent_keys, reject_counter),
         router(context, zmq::socket_type::router),
         outbound(std::move(jobs)) {}
@@ -74,13 +97,15 @@ struct Net::Impl {
   void poll_once();
   void send_queued();
   void send(const SendToAgent& message);
+  void cut_off_revoked();
   bool send_frames(const std::string& node, const std::string& routing_id,
                    const wire::Frames& frames);
   void read_batch();
   bool receive(Incoming& out);
-  void handle(const Incoming& message, std::vector<Event>& events);
+  std::size_t handle(const Incoming& message, std::vector<Event>& events);
   void ask_for_hello(const std::string& node, const std::string& routing_id);
   void reject(const Incoming& message, std::string_view reason, std::string_view sentence);
+  bool within_quota(const Incoming& message);
   void ring() const {
     const std::uint64_t one = 1;
     static_cast<void>(::write(wake, &one, sizeof one));
@@ -96,7 +121,13 @@ struct Net::Impl {
   std::string endpoint;
   int wake = -1;
   Outbound outbound;
-  BoundedQueue<SendToAgent, WhenFull::kRefuse> outgoing{kOutgoing};
+  struct Outgoing {
+    SendToAgent message;
+    std::optional<TimePoint> cause;
+  };
+  BoundedQueue<Outgoing, WhenFull::kRefuse> outgoing{kOutgoing};
+  RecentTimes reaction;
+  std::atomic<bool> list_changed{false};
   Deliver deliver;
   std::atomic<int> batches_in_core{0};
   std::atomic<bool> stopping{false};
@@ -106,6 +137,8 @@ struct Net::Impl {
   std::atomic<std::uint64_t> health{0};
   std::map<std::string, Peer, std::less<>> peers;               // by node, said HELLO
   std::map<std::string, Clock::time_point, std::less<>> asked;  // by node, when told to say HELLO
+  mutable std::mutex quota_mutex;                               // held for a look-up only
+  std::map<std::string, Quota, std::less<>> quotas;             // by node
   std::thread thread;
 };
 
@@ -144,10 +177,15 @@ void Net::Impl::bind(const NetOptions& options) {
   router.set(zmq::sockopt::rcvhwm, 1000);
   // The largest plan's pieces and then some.
   router.set(zmq::sockopt::sndhwm, static_cast<int>(2 * wire::kMaxPlanChunks));
-  router.set(zmq::sockopt::handshake_ivl, 5000);
+  router.set(zmq::sockopt::handshake_ivl, 10'000);
   router.set(zmq::sockopt::backlog, 4096);
-  router.set(zmq::sockopt::heartbeat_ivl, 2000);
-  router.set(zmq::sockopt::heartbeat_timeout, 6000);
+  // The kernel clears dead connections. ZMTP's own heartbeats would do, but libzmq looks through
+  // the timers of all connections for each of them.
+  router.set(zmq::sockopt::tcp_keepalive, 1);
+  router.set(zmq::sockopt::tcp_keepalive_idle, 10);
+  router.set(zmq::sockopt::tcp_keepalive_intvl, 5);
+  router.set(zmq::sockopt::tcp_keepalive_cnt, 3);
+  router.set(zmq::sockopt::tcp_maxrt, 20'000);
   router.set(zmq::sockopt::ipv6, options.listen.find('[') != std::string::npos);
   router.bind(options.listen);
   endpoint = router.get(zmq::sockopt::last_endpoint);
@@ -168,8 +206,8 @@ void Net::Impl::stop() {
   }
 }
 
-void Net::send(SendToAgent message) {
-  if (!impl_->outgoing.push(std::move(message))) {
+void Net::send(SendToAgent message, std::optional<TimePoint> cause) {
+  if (!impl_->outgoing.push({std::move(message), cause})) {
     impl_->rejects.add("outgoing_full");
     log::warning_limited(kLog, "outgoing", "messages to agents were dropped: the queue is full");
     return;
@@ -186,6 +224,8 @@ void Net::batch_done() {
 void Net::set_agents(AllowList agents) {
   const std::lock_guard lock(impl_->agents_mutex);
   impl_->agents = std::move(agents);
+  impl_->list_changed = true;
+  impl_->ring();
 }
 
 const std::string& Net::endpoint() const { return impl_->endpoint; }
@@ -193,6 +233,18 @@ std::uint64_t Net::beats() const { return impl_->beats.load(std::memory_order_re
 std::map<std::string, std::uint64_t> Net::received() const {
   return {{"step", impl_->steps}, {"link", impl_->links}, {"health", impl_->health}};
 }
+
+std::map<std::string, std::uint64_t> Net::over_limit() const {
+  const std::lock_guard lock(impl_->quota_mutex);
+  std::map<std::string, std::uint64_t> dropped;
+  for (const auto& [node, quota] : impl_->quotas) {
+    if (quota.dropped() > 0) {
+      dropped[node] = quota.dropped();
+    }
+  }
+  return dropped;
+}
+RecentTimes::Summary Net::reaction() const { return impl_->reaction.summary(Clock::now()); }
 
 void Net::Impl::run() {
   while (!stopping) {
@@ -229,15 +281,35 @@ void Net::Impl::poll_once() {
     static_cast<void>(::read(wake, &rings, sizeof rings));
     send_queued();
   }
+  if (list_changed.exchange(false)) {
+    cut_off_revoked();
+  }
   if (reading && (items[2].revents & ZMQ_POLLIN) != 0) {
     read_batch();
   }
 }
 
 void Net::Impl::send_queued() {
-  while (auto message = outgoing.pop(std::chrono::milliseconds(0))) {
-    send(*message);
+  while (auto next = outgoing.pop(std::chrono::milliseconds(0))) {
+    send(next->message);
+    if (next->cause) {
+      const auto now = Clock::now();
+      reaction.add(now - *next->cause, now);
+    }
   }
+}
+
+void Net::Impl::cut_off_revoked() {
+  const std::lock_guard lock(agents_mutex);
+  std::erase_if(peers, [this](const auto& entry) {
+    if (agents.allows(entry.first)) {
+      return false;
+    }
+    log::warning(kLog, fmt::format("node {} is cut off: its key was taken from the allow-list",
+                                   entry.first));
+    cut_off(entry.second.descriptor);
+    return true;
+  });
 }
 
 void Net::Impl::send(const SendToAgent& message) {
@@ -246,7 +318,13 @@ void Net::Impl::send(const SendToAgent& message) {
     return;
   }
   bool reachable = true;
-  const auto ok = outbound.encode(message, [&](const wire::ToAgent& part) {
+  const auto ok = outbound.encode(message, [&](wire::ToAgent part) {
+    if (auto* welcome = std::get_if<wire::Welcome>(&part)) {
+      const std::lock_guard lock(agents_mutex);
+      const auto nodes = static_cast<double>(agents.size());
+      welcome->reconnect_spread_s = nodes / kReconnectsPerS;
+      welcome->heartbeat_s = std::max(welcome->heartbeat_s, nodes / kHeartbeatsPerS);
+    }
     reachable = reachable && send_frames(message.node, peer->second.routing_id,
                                          wire::encode(part, ++peer->second.sequence));
   });
@@ -284,14 +362,16 @@ bool Net::Impl::send_frames(const std::string& node, const std::string& routing_
 }
 
 void Net::Impl::read_batch() {
+  const auto begin = Clock::now();
   std::vector<Event> events;
   Incoming message;
-  for (std::size_t i = 0; i < kBatchMessages && receive(message); ++i) {
-    handle(message, events);
+  std::size_t records = 0;
+  for (std::size_t i = 0; i < kBatchMessages && records < kBatchRecords && receive(message); ++i) {
+    records += handle(message, events);
   }
   if (!events.empty()) {
     batches_in_core.fetch_add(1);
-    deliver(std::move(events));
+    deliver(std::move(events), begin);
   }
 }
 
@@ -311,6 +391,7 @@ bool Net::Impl::receive(Incoming& out) {
       // libzmq 4.3.4 gives a polled message's properties with its last frame only.
       out.user = property(part, "User-Id");
       out.address = property(part, "Peer-Address");
+      out.descriptor = zmq_msg_get(part.handle(), ZMQ_SRCFD);
     }
     if (out.frames.size() <= wire::kMaxFrames) {
       out.frames.push_back(std::move(part));
@@ -320,14 +401,32 @@ bool Net::Impl::receive(Incoming& out) {
   return true;
 }
 
-void Net::Impl::handle(const Incoming& message, std::vector<Event>& events) {
+bool Net::Impl::within_quota(const Incoming& message) {
+  std::size_t bytes = 0;
+  for (const zmq::message_t& frame : message.frames) {
+    bytes += frame.size();
+  }
+  const std::lock_guard lock(quota_mutex);
+  return quotas[message.user].take(bytes, Clock::now());
+}
+
+/// Appends what the message means to `events`; returns how many records it held.
+std::size_t Net::Impl::handle(const Incoming& message, std::vector<Event>& events) {
   {
     const std::lock_guard lock(agents_mutex);
     if (!agents.allows(message.user)) {
       reject(message, "revoked_key", "its key was taken from the allow-list");
       peers.erase(message.user);
-      return;
+      cut_off(message.descriptor);
+      return 0;
     }
+  }
+  if (!within_quota(message)) {
+    reject(message, "over_limit",
+           fmt::format("more than {:.0f} messages or {:.0f} MB a second; what is over is dropped. "
+                       "Look at tapas-agent and the ranks on that node",
+                       Quota::kMessagesPerS, Quota::kBytesPerS / 1e6));
+    return 0;
   }
   std::vector<std::span<const std::byte>> frames;
   for (const zmq::message_t& frame : message.frames) {
@@ -341,18 +440,18 @@ void Net::Impl::handle(const Incoming& message, std::vector<Event>& events) {
       static_cast<void>(
           send_frames(message.user, message.routing_id, wire::encode(wire::ToAgent(answer), 1)));
     }
-    return;
+    return 0;
   }
   const auto peer = peers.find(message.user);
   if (inbound->is_hello) {
     if (peer == peers.end()) {
-      peers.emplace(message.user, Peer{message.routing_id, 0});
+      peers.emplace(message.user, Peer{message.routing_id, message.descriptor, 0});
     } else if (peer->second.routing_id != message.routing_id) {
-      peer->second = {message.routing_id, 0};
+      peer->second = {message.routing_id, message.descriptor, 0};
     }
   } else if (peer == peers.end() || peer->second.routing_id != message.routing_id) {
     ask_for_hello(message.user, message.routing_id);
-    return;
+    return 0;
   }
   steps += inbound->counts.step_records;
   links += inbound->counts.link_records;
@@ -360,6 +459,7 @@ void Net::Impl::handle(const Incoming& message, std::vector<Event>& events) {
   if (inbound->event) {
     events.push_back(std::move(*inbound->event));
   }
+  return inbound->counts.step_records + inbound->counts.link_records;
 }
 
 /// A daemon that just started knows nobody, and an agent on an old connection cannot tell.

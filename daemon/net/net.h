@@ -4,14 +4,16 @@
 #include "daemon/core/event.h"
 #include "daemon/jobs.h"
 #include "daemon/net/allow_list.h"
+#include "daemon/net/latency.h"
 #include "daemon/net/reject_counter.h"
 
-#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,9 +31,10 @@ struct NetOptions {
 /// goes back to the agents' own queues.
 class Net {
  public:
-  /// Events in the order they came in; called on the net thread. Answer each call with one
-  /// batch_done() when the events are applied.
-  using Deliver = std::function<void(std::vector<Event>)>;
+  using TimePoint = std::chrono::steady_clock::time_point;
+  /// Events in the order they came in, and when the first came; called on the net thread. Answer
+  /// each call with one batch_done() when the events are applied.
+  using Deliver = std::function<void(std::vector<Event>, TimePoint)>;
 
   /// Binds the authentication handler first, then the agents' socket; nothing is let in before
   /// start().
@@ -47,9 +50,10 @@ class Net {
 
   // From any thread.
   /// Queued; a message to an agent that is away is dropped, as the agent will say HELLO again.
-  void send(SendToAgent message);
+  /// `cause`: when the message came in that this one answers.
+  void send(SendToAgent message, std::optional<TimePoint> cause);
   void batch_done();
-  /// A new allow-list for connections and messages from now on.
+  /// A new allow-list for connections and messages from now on; who is not on it is cut off.
   void set_agents(AllowList agents);
   /// Where it really listens, with the port that a wildcard got.
   [[nodiscard]] const std::string& endpoint() const;
@@ -58,6 +62,10 @@ class Net {
 
   /// Records taken in since the start, by kind.
   [[nodiscard]] std::map<std::string, std::uint64_t> received() const;
+  /// Messages over the limit since the start, by node; only nodes that had any.
+  [[nodiscard]] std::map<std::string, std::uint64_t> over_limit() const;
+  /// From taking a message off the socket to handing its answer to the socket.
+  [[nodiscard]] RecentTimes::Summary reaction() const;
 
  private:
   struct Impl;

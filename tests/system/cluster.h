@@ -217,6 +217,19 @@ class WireClient {
     return message ? std::optional(*std::move(message)) : std::nullopt;
   }
 
+  /// Notes from now on when the daemon closes the connection.
+  void watch() {
+    static int watched = 0;
+    const std::string name = fmt::format("inproc://wire-client-{}", ++watched);
+    zmq_socket_monitor(socket_.handle(), name.c_str(), ZMQ_EVENT_DISCONNECTED);
+    events_ = zmq::socket_t(zmq_context(), zmq::socket_type::pair);
+    events_.connect(name);
+  }
+  [[nodiscard]] bool closed_by_peer() {
+    zmq::message_t event;
+    return events_.recv(event, zmq::recv_flags::dontwait).has_value();
+  }
+
   /// The next message of that type; others are passed over.
   template <typename Message>
   std::optional<Message> receive_a(Clock::duration patience = kPatience) {
@@ -231,6 +244,7 @@ class WireClient {
 
  private:
   zmq::socket_t socket_;
+  zmq::socket_t events_;
   std::uint64_t sequence_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <cstdio>
 #include <map>
 #include <random>
 
@@ -88,6 +89,21 @@ class Acknowledged {
   int count_ = 0;
 };
 
+/// The epoch that the ranks run, as the twin says; -1 while it runs none, or is in a switch.
+std::int64_t epoch_of_ranks(const Process& twin) {
+  twin.say("status");
+  std::this_thread::sleep_for(300ms);
+  const std::string output = twin.output();
+  const std::size_t line = output.rfind("step ");
+  long long step = 0;
+  long long epoch = 0;
+  long long pending = 0;
+  const bool whole = line != std::string::npos &&
+                     std::sscanf(output.c_str() + line, "step %lld epoch %lld pending %lld", &step,
+                                 &epoch, &pending) == 3;
+  return whole && pending == 0 ? epoch : -1;
+}
+
 TEST(Crash, KilledAtRandomMomentsUnderLoadItLosesNothingItAcknowledged) {
   const bool is_long = std::getenv("TAPAS_LONG") != nullptr;
   Cluster cluster({"node-0", "node-1", "node-2", "node-3"},
@@ -99,9 +115,18 @@ TEST(Crash, KilledAtRandomMomentsUnderLoadItLosesNothingItAcknowledged) {
   Acknowledged acknowledged(cluster);
   std::mt19937 random(5);
   int kills = 0;
+  int agent_kills = 0;
   const auto end = Clock::now() + (is_long ? 120s : 15s);
   while (Clock::now() < end) {
     twin->say("slow node-" + std::to_string(random() % 4) + (random() % 2 == 0 ? " 1.6" : " 1.0"));
+    // An agent dies under its ranks, which train on; one that died before comes back.
+    const std::string victim = "node-" + std::to_string(random() % 4);
+    twin->say("kill-agent " + victim);
+    ++agent_kills;
+    if (random() % 4 != 0) {
+      twin->say("start-agent " + victim);
+    }
+    twin->say("start-agent node-" + std::to_string(random() % 4));
     // In the middle of whatever it does then.
     std::thread killer([pid = cluster.daemon->pid(), after_ms = random() % 1500] {
       std::this_thread::sleep_for(std::chrono::milliseconds(after_ms));
@@ -123,12 +148,21 @@ TEST(Crash, KilledAtRandomMomentsUnderLoadItLosesNothingItAcknowledged) {
     ASSERT_TRUE(cluster.start()) << cluster.log();
     acknowledged.expect_kept();
   }
+  for (int node = 0; node < 4; ++node) {
+    twin->say("start-agent node-" + std::to_string(node));
+  }
   const std::int64_t step = last_step(cluster);
   EXPECT_TRUE(eventually([&] { return in_order(cluster, step + 20); }, 120s))
       << cluster.get("/v1/jobs/gpt-tiny/plans").body << cluster.status() << cluster.log();
+  // One epoch for all: the twin trains on only while all its ranks run one.
+  EXPECT_TRUE(eventually(
+      [&] { return epoch_of_ranks(*twin) == job_of(cluster).value("epoch", std::int64_t{0}); },
+      60s))
+      << twin->output() << cluster.status() << cluster.log();
   EXPECT_GT(kills, 3);
   EXPECT_GT(acknowledged.count(), 3);
-  std::printf("%d kills, %d orders acknowledged\n", kills, acknowledged.count());
+  std::printf("%d kills of the daemon, %d of agents, %d orders acknowledged\n", kills, agent_kills,
+              acknowledged.count());
 }
 
 /// The daemon's files may not grow any more.

@@ -125,13 +125,36 @@ TEST(Daemon, TurnsAnUnknownKeyAwayUntilItIsAllowed) {
   cluster.daemon->signal(SIGHUP);
   EXPECT_TRUE(client.receive_a<wire::Welcome>()) << cluster.log();
 
-  // And takes it out again.
+  // And takes it out again: the connection is closed, and a new one is not let in.
+  client.watch();
   std::filesystem::remove(cluster.dir / "agents/n2.pub");
+  const std::int64_t turned_away = cluster.rejected("unknown_key");
   cluster.daemon->signal(SIGHUP);
-  EXPECT_TRUE(eventually([&] {
-    client.send(wire::Heartbeat{1, 0, 0});
-    return cluster.rejected("revoked_key") >= 1;
-  }));
+  EXPECT_TRUE(eventually([&] { return client.closed_by_peer(); })) << cluster.log();
+  EXPECT_TRUE(eventually([&] { return cluster.rejected("unknown_key") > turned_away; }))
+      << cluster.log();
+  EXPECT_EQ(cluster.get("/v1/status").status, 200);
+}
+
+TEST(Daemon, ClosesTheConnectionOfARevokedKeyThatNeverSaidHello) {
+  Cluster cluster({"n1", "n2"});
+  ASSERT_TRUE(cluster.start()) << cluster.log();
+  WireClient silent(cluster, cluster.key("n1"));
+  WireClient other(cluster, cluster.key("n2"));
+  other.send(hello_of("n2"));
+  ASSERT_TRUE(other.receive_a<wire::Welcome>()) << cluster.log();
+  silent.send(wire::Heartbeat{1, 0, 0});
+  ASSERT_TRUE(silent.receive_a<wire::Reject>()) << cluster.log();
+  silent.watch();
+  std::filesystem::remove(cluster.dir / "agents/n1.pub");
+  cluster.daemon->signal(SIGHUP);
+  ASSERT_TRUE(eventually(
+      [&] { return cluster.log().find("agent keys read again: 1 nodes") != std::string::npos; }));
+  silent.send(wire::Heartbeat{2, 0, 0});  // Its next word is its last.
+  EXPECT_TRUE(eventually([&] { return silent.closed_by_peer(); })) << cluster.log();
+  EXPECT_EQ(cluster.rejected("revoked_key"), 1);
+  other.send(wire::Heartbeat{1, 0, 0});
+  EXPECT_TRUE(other.receive_a<wire::HeartbeatAck>()) << cluster.log();
 }
 
 TEST(Daemon, KeepsTheOldKeysWhenANewFileIsBad) {

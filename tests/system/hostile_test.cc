@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
+#include <thread>
 
 namespace tapas::test {
 namespace {
@@ -61,8 +63,11 @@ TEST_F(HostilePeer, SendsTenThousandMessagesOfNoise) {
     }
     rogue_->send_raw(frames);
   }
-  EXPECT_TRUE(eventually([&] { return cluster_.rejected("malformed") == kMessages; }))
-      << cluster_.status();
+  // The quota cuts a part of the flood off before it is looked at.
+  EXPECT_TRUE(eventually([&] {
+    return cluster_.rejected("malformed") + cluster_.rejected("over_limit") == kMessages;
+  })) << cluster_.status();
+  EXPECT_GT(cluster_.rejected("malformed"), 0);
   EXPECT_LT(cluster_.log().size() - log_before, 20'000U) << "the log must not grow with the flood";
   expect_unharmed();
 }
@@ -89,6 +94,60 @@ TEST_F(HostilePeer, PretendsToBeAnotherNode) {
   EXPECT_NE(answer->reason.find("n1"), std::string::npos) << answer->reason;
   EXPECT_EQ(cluster_.rejected("node_mismatch"), 2);
   EXPECT_FALSE(cluster_.connected("n2"));
+  expect_unharmed();
+}
+
+TEST_F(HostilePeer, FloodsAndIsCutShortWhileOthersAreServed) {
+  WireClient good(cluster_, cluster_.key("n2"));
+  good.send(hello_of("n2"));
+  ASSERT_TRUE(good.receive_a<wire::Welcome>()) << cluster_.log();
+  std::atomic<bool> done = false;
+  std::thread flood([&] {
+    wire::Telemetry full;
+    while (full.records.size() < wire::kMaxTelemetryBytes) {
+      const wire::Telemetry one = one_step("n1");
+      full.records.insert(full.records.end(), one.records.begin(), one.records.end());
+    }
+    full.records[0] = std::byte{0x77};  // Whatever it is, reading it costs.
+    while (!done) {
+      rogue_->send(full);
+    }
+  });
+  const auto over = [&] {
+    const json::Value status = cluster_.status();
+    for (const json::Value& agent : status["agents"]) {
+      if (agent["node"] == "n1") {
+        return agent["over_limit"].get<std::int64_t>();
+      }
+    }
+    return std::int64_t{0};
+  };
+  EXPECT_TRUE(eventually([&] { return over() > 100; })) << cluster_.status();
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    good.send(wire::Heartbeat{i, 0, 0});
+    EXPECT_TRUE(good.receive_a<wire::HeartbeatAck>()) << cluster_.log();
+  }
+  done = true;
+  flood.join();
+  EXPECT_TRUE(cluster_.connected("n2"));
+  const std::string log = cluster_.log();
+  EXPECT_NE(log.find("more than 1000 messages or 16 MB a second"), std::string::npos) << log;
+  EXPECT_LT(log.size(), 50'000U);
+  expect_unharmed();
+}
+
+TEST_F(HostilePeer, NeverReadsAndDelaysNobody) {
+  // What the daemon has for it fills the queues and is dropped; the others get theirs.
+  for (int i = 0; i < 3000; ++i) {
+    rogue_->send(wire::Heartbeat{1, 0, 0});
+  }
+  WireClient good(cluster_, cluster_.key("n2"));
+  good.send(hello_of("n2"));
+  ASSERT_TRUE(good.receive_a<wire::Welcome>()) << cluster_.log();
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    good.send(wire::Heartbeat{i, 0, 0});
+    EXPECT_TRUE(good.receive_a<wire::HeartbeatAck>()) << cluster_.log();
+  }
   expect_unharmed();
 }
 

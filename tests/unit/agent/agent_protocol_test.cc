@@ -258,6 +258,24 @@ TEST_F(AgentProtocolOnOneNode, RefusesADaemonOfALowerTerm) {
   EXPECT_EQ(actions<Reconnect>().size(), 1U);
 }
 
+TEST_F(AgentProtocolOnOneNode, LearnsTheTermFromTheRanksItFinds) {
+  LocalRank found = local_rank(0, 4);
+  found.term = 7;
+  ASSERT_TRUE(agent.attach_rank("j", kSession, found, now));
+  agent.connected(now);
+  const auto hellos = actions<wire::Hello>();
+  ASSERT_EQ(hellos.size(), 1U);
+  EXPECT_EQ(hellos[0].term, 7U);
+  agent.received(wire::Welcome{6, 1.0}, now);
+  EXPECT_EQ(agent.state(), AgentProtocol::State::kGreeting) << "a stale daemon answers first";
+  agent.received(wire::Welcome{8, 1.0}, now);
+  EXPECT_EQ(agent.state(), AgentProtocol::State::kWelcome);
+  forget();
+  send_plan(5, true, 8);
+  ASSERT_EQ(actions<RankCommand>().size(), 1U);
+  EXPECT_EQ(actions<RankCommand>()[0].term, 8U) << "ranks check it, too";
+}
+
 TEST_F(AgentProtocolOnOneNode, GreetsADaemonWhoseTermGrew) {
   welcome(1);
   agent.received(wire::HeartbeatAck{2}, now);
@@ -649,6 +667,20 @@ TEST_F(AgentProtocolOnOneNode, SendsRecordsInBatches) {
   ASSERT_TRUE(telemetry) << "a full batch goes at once";
   EXPECT_EQ(telemetry->records.size(), wire::kMaxTelemetryBytes);
   EXPECT_EQ(agent.records_sent(), 516U);
+}
+
+TEST_F(AgentProtocolOnOneNode, SpreadsItsBatchesByItsNonce) {
+  welcome();
+  for (int i = 0; i < 3; ++i) {
+    agent.queue_records(records(1), now);
+    const TimePoint due = agent.next_wakeup();
+    EXPECT_GT(due, now);
+    EXPECT_LE(due, now + 200ms);
+    EXPECT_NEAR(static_cast<double>((due.time_since_epoch() % 200ms).count()), 100e6, 1e3)
+        << "nonce 512 of 1024 is half of the interval";
+    EXPECT_TRUE(agent.next_telemetry(due));
+    now = due + 37ms;
+  }
 }
 
 TEST_F(AgentProtocolOnOneNode, CountsLostRecordsInTheHeartbeat) {

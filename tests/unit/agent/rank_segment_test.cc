@@ -268,6 +268,31 @@ TEST(RankSegment, TellsANewAgentWhereTheRankStands) {
   EXPECT_EQ(read_all(segment).at(0).epoch, 6U) << "records carry the epoch they ran under";
 }
 
+TEST(RankSegment, RefusesTheOrderOfADaemonThatWasThoughtDead) {
+  const TemporaryFolder folder;
+  const RankHandle rank = open_rank(options_in(folder));
+  RankSegment agent = open_segment(folder);
+  tapas_command command = {};
+  agent.send({"gpt3", 3, RankOrder::kPrepare, 1, 2, 0, 7});
+  ASSERT_EQ(tapas_rank_poll(rank.get(), &command), 1);
+  reply_ok(rank.get(), TAPAS_PREPARE, 2);
+  ASSERT_TRUE(agent.poll_reply());
+
+  agent.send({"gpt3", 3, RankOrder::kAdopt, 1, 9, 0, 6});
+  EXPECT_EQ(tapas_rank_poll(rank.get(), &command), 0) << "the rank does not see it";
+  const auto refusal = agent.poll_reply();
+  ASSERT_TRUE(refusal);
+  EXPECT_FALSE(refusal->ok);
+  EXPECT_EQ(refusal->epoch, 9U);
+  EXPECT_NE(refusal->reason.find("term 6, term 7 leads"), std::string::npos) << refusal->reason;
+  const LocalRank found = open_segment(folder).describe();
+  EXPECT_EQ(found.pending_epoch, 2U) << "nothing has changed";
+  EXPECT_EQ(found.term, 7U) << "and the next agent knows";
+
+  agent.send({"gpt3", 3, RankOrder::kAbort, 1, 2, 0, 8});
+  EXPECT_EQ(tapas_rank_poll(rank.get(), &command), 1) << "the newer one leads";
+}
+
 TEST(RankSegment, HandsTheRingOverToTheNextAgent) {
   const TemporaryFolder folder;
   const RankHandle rank = open_rank(options_in(folder));
@@ -424,7 +449,7 @@ std::string refusal_after(std::size_t offset, T value) {
 
 TEST(RankSegment, RefusesFilesThatAreNoSegmentOfThisRelease) {
   EXPECT_NE(refusal_after(0, std::uint64_t{1}).find("not a rank segment"), std::string::npos);
-  EXPECT_NE(refusal_after(offsetof(Segment, layout), std::uint32_t{2}).find("layout 2"),
+  EXPECT_NE(refusal_after(offsetof(Segment, layout), std::uint32_t{1}).find("layout 1"),
             std::string::npos);
   EXPECT_NE(refusal_after(offsetof(Segment, record_bytes), std::uint32_t{64}).find("+ 64"),
             std::string::npos);

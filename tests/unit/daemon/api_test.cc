@@ -38,9 +38,14 @@ class ApiHarness {
                                          8});
                     return view;
                   },
-              .received =
+              .wire =
                   [] {
-                    return std::map<std::string, std::uint64_t>{{"step", 7}};
+                    WireView wire;
+                    wire.received = {{"step", 7}};
+                    wire.over_limit = {{"a", 5}};
+                    wire.answers = 3;
+                    wire.answer_p99_s = 0.002;
+                    return wire;
                   },
               .rejected =
                   [] {
@@ -121,6 +126,8 @@ TEST(OperatorApi, ShowsTheStatus) {
   EXPECT_EQ(body["schema"], "tapas.status/1");
   EXPECT_EQ(body["term"], 3);
   EXPECT_EQ(body["received"]["step"], 7);
+  EXPECT_EQ(body["answers"]["count"], 3);
+  EXPECT_EQ(body["answers"]["p99_s"], 0.002);
   EXPECT_EQ(body["rejected"]["unknown_key"], 2);
   EXPECT_EQ(body["jobs"][0]["session"], "00000000000000ff");
   EXPECT_EQ(body["jobs"][0]["epoch"], 0);

@@ -66,7 +66,7 @@ TEST_F(OperatorsCommands, ShowInTheReportOfEveryStep) {
   step.faults = job.faults().acting(1, 0);
   const std::string file = testing::TempDir() + "/twin_report.jsonl";
   ASSERT_TRUE(report.open(file));
-  report.add(step);
+  report.add(step, 7);
   std::ifstream in(file);
   std::string line;
   std::getline(in, line);
