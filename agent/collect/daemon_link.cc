@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <span>
@@ -94,7 +95,9 @@ struct DaemonLink::Impl {
   std::uint64_t sequence = 0;
   double spread_s = kLeastSpreadS;
   bool up = false;
+  bool reached = false;  ///< there is somebody, who has not let us in yet
   bool refused = false;
+  unsigned unfinished = 0;     ///< handshakes in a row that came to nothing
   Clock::time_point retry_at;  ///< while not up
   std::deque<wire::Frames> waiting;
 };
@@ -103,12 +106,17 @@ void DaemonLink::Impl::close() {
   monitor.close();
   socket.close();
   up = false;
+  reached = false;
   waiting.clear();
 }
 
+/// A daemon that does not get through its handshakes gets fewer of them; one that is away is asked
+/// as often as ever.
 Clock::duration DaemonLink::Impl::pause() const {
+  const double longest_s =
+      std::min(kMostSpreadS, std::ldexp(spread_s, static_cast<int>(unfinished)));
   return std::chrono::duration_cast<Clock::duration>(
-      std::chrono::duration<double>(spread_s * fraction(options.nonce, generation)));
+      std::chrono::duration<double>(longest_s * fraction(options.nonce, generation)));
 }
 
 void DaemonLink::Impl::retry(Clock::duration pause) {
@@ -165,15 +173,20 @@ void DaemonLink::Impl::watch(Incoming& incoming) {
     }
     std::memcpy(&id, event.data(), sizeof(id));
     switch (id) {
+      case ZMQ_EVENT_CONNECTED:
+        reached = true;
+        break;
       case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
         up = true;
         refused = false;
+        unfinished = 0;
         incoming.connected = true;
         break;
       case ZMQ_EVENT_CLOSED:
       case ZMQ_EVENT_DISCONNECTED:
         incoming.lost = incoming.lost || up;
         incoming.connected = false;
+        unfinished = reached && !up ? std::min(unfinished + 1, 8U) : unfinished;
         retry(refused ? kRetryRefused : pause());
         break;
       case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:

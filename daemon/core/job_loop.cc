@@ -16,7 +16,8 @@ constexpr double kTimerTolerance = 1.1;
 constexpr double kTimerToleranceS = 0.001;
 // Clocks are compared each so many steps.
 constexpr std::uint64_t kClockSteps = 16;
-// Ranks whose steps are judged in one event, so that no message waits long behind it.
+// Ranks whose steps are judged in one event, so that no message waits long behind it; the rest is
+// judged with the next records.
 constexpr std::size_t kRanksPerEvent = 4096;
 // A first plan that could not be stored is made again after this time.
 constexpr std::chrono::seconds kAskAgain{10};
@@ -393,7 +394,6 @@ void JobLoop::tick(LoopContext& context) {
       context.out.add(RequestPlan{job_->name});
     }
   }
-  judge(context);
   on_outcome(context, switch_.tick(env(context)));
 }
 

@@ -49,20 +49,23 @@ Truth read_truth(const std::string& path) {
   return truth;
 }
 
-/// Seconds from the verdict's step to the new plan everywhere, without the steps until the job
-/// held and without the transfer. Nothing when the events are not those of one whole switch.
+/// Seconds from the first slow step to the new plan everywhere, without what is waited for steps
+/// (until the verdict, for others that are slow together, until the job holds) and without the
+/// transfer: records on their way, the solver, the store, PREPARE and ARM, TRANSFER's votes,
+/// COMMIT. Nothing when the events are not those of one whole switch.
 std::optional<double> control_plane_s(const std::vector<json::Value>& events, const Truth& truth) {
   std::map<std::string, json::Value> by_name;  // The last of each.
   for (const json::Value& event : events) {
     const std::string kind = event["kind"].get<std::string>();
     by_name[kind == "switch_phase" ? event["evidence"].value("phase", "") : kind] = event;
   }
-  for (const char* name : {"verdict", "ARM", "TRANSFER", "switch_done"}) {
+  for (const char* name : {"verdict", "decision", "ARM", "TRANSFER", "switch_done"}) {
     if (!by_name.contains(name)) {
       return std::nullopt;
     }
   }
   const json::Value& verdict = by_name["verdict"];
+  const json::Value& decision = by_name["decision"];
   const json::Value& done = by_name["switch_done"];
   const auto judged =
       truth.ended_s.find(verdict["evidence"]["since_step"].get<std::int64_t>() +
@@ -75,7 +78,9 @@ std::optional<double> control_plane_s(const std::vector<json::Value>& events, co
   const double arm_s = wall_s(by_name["ARM"]);
   const double held_s = std::max(arm_s, truth.ended_s.at(held->second));
   const double moved_s = done["evidence"]["switch_s"].get<double>();
-  return (arm_s - judged->second) + (wall_s(done) - held_s - moved_s);
+  const double collect_s = wall_s(verdict) - judged->second;
+  const double decide_s = arm_s - wall_s(decision) + decision["evidence"].value("solve_s", 0.0);
+  return collect_s + decide_s + (wall_s(done) - held_s - moved_s);
 }
 
 /// Slows one node after the other and waits for the switch that answers it.
