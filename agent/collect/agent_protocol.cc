@@ -538,8 +538,8 @@ bool AgentProtocol::telemetry_due(TimePoint now) const {
 /// together.
 TimePoint AgentProtocol::next_flush(TimePoint now) const {
   const auto interval = after(TimePoint{}, options_.flush_interval).time_since_epoch();
-  if (interval <= interval.zero() || !options_.flush_at_own_moments) {
-    return now + interval;
+  if (interval <= interval.zero()) {
+    return now;
   }
   const auto phase = interval / 1024 * static_cast<int>(options_.nonce % 1024U);
   return now + interval - (now.time_since_epoch() + interval - phase) % interval;

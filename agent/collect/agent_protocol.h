@@ -92,8 +92,6 @@ class AgentProtocol {
     Seconds phase_timeout{300.0};  ///< for the ranks' answers to an order
     Seconds order_timeout{120.0};  ///< for the daemon's next order of a switch
     Seconds flush_interval{0.2};   ///< between batches; the moment is drawn from the nonce
-    /// False: each batch waits the whole interval.
-    bool flush_at_own_moments = true;
     /// A HELLO after a lost connection waits up to this long, so that a fleet does not come back
     /// in one moment. Drawn from the nonce.
     Seconds rehello_spread{1.0};

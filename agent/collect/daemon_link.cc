@@ -44,9 +44,9 @@ constexpr int kMaxMessagesPerPoll = 256;
 /// moment.
 constexpr int kSocketsPerLink = 6;
 
-constexpr int kMonitored = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
-                           ZMQ_EVENT_CLOSED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
-                           ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+constexpr int kMonitored = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                           ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED |
+                           ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                            ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL;
 
 std::span<const std::byte> bytes_of(const zmq::message_t& part) {

@@ -26,7 +26,6 @@ AgentProtocol::Options protocol_options(const std::string& node, std::uint64_t n
   AgentProtocol::Options options;
   options.node = node;
   options.nonce = nonce;
-  options.flush_at_own_moments = false;  // Records come as late as they may.
   options.order_timeout = agent::Seconds(kPatienceS);
   options.phase_timeout = agent::Seconds(kRanksPatienceS);
   options.rehello_interval = agent::Seconds(kRehelloS);
