@@ -2,6 +2,7 @@
 
 #include "base/parallel.h"
 #include "daemon/core/answers.h"
+#include "solver/cost/transfer_order.h"
 #include "solver/replan/micro_replan.h"
 #include "solver/search/solve.h"
 
@@ -91,6 +92,10 @@ Event SolverThread::solve(const RequestReplan& request, const std::stop_token& s
     answer.lesser = lesser_answers(*job->second, request.problem, *answer.proposal, limits);
   }
   answer.solve_s = seconds_since(start);
+  if (answer.proposal) {
+    answer.proposal->transfers =
+        solver::transfer_times(*job->second, answer.proposal->moves, request.problem.state);
+  }
   return answer;
 }
 

@@ -5,6 +5,7 @@
 #include "ctl/table.h"
 #include "ctl/verbs.h"
 #include "ctl/write_file.h"
+#include "solver/cost/transfer_order.h"
 #include "solver/model/io/load.h"
 #include "solver/model/io/proposal_json.h"
 #include "solver/replan/full_replan.h"
@@ -71,11 +72,12 @@ Result<json::Value> search(const solver::Job& job, const solver::ReplanRequest& 
     limit_s = options.limit_ms / 1e3;
   }
   limits.time_left_s = [&] { return limit_s - seconds_since(start); };
-  const auto proposal = solver::micro_replan(job, request, limits);
+  auto proposal = solver::micro_replan(job, request, limits);
   const double solve_s = seconds_since(start);
   if (!proposal) {
     return tl::unexpected(proposal.error());
   }
+  proposal->transfers = solver::transfer_times(job, proposal->moves, request.state);
   json::Value out = solver::proposal_to_json(*proposal, job);
   out["solve_s"] = solve_s;
   for (std::size_t k = 0; k < proposal->tried.size(); ++k) {

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <queue>
 #include <tuple>
 #include <utility>
 
@@ -51,38 +53,47 @@ class Order {
 
   std::vector<TransferTime> times() {
     std::vector<TransferTime> times(seconds_.size());
-    for (std::size_t given = 0; given < times.size(); ++given) {
-      Way& next = *std::min_element(ways_.begin(), ways_.end(), [this](const Way& a, const Way& b) {
-        return urgency(a) < urgency(b);
-      });
-      const std::size_t move = next.moves.back();
-      const double start_s = start_of(next);
-      times[move] = {start_s, start_s + seconds_[move]};
-      next.moves.pop_back();
-      for (const std::size_t end : next.ends) {
+    // Ends get free later and have less to move with each transfer, so no way gets more urgent: one
+    // that still is as urgent as when it was queued comes next.
+    using Queued = std::pair<Urgency, std::size_t>;
+    std::priority_queue<Queued, std::vector<Queued>, std::greater<>> queue;
+    for (std::size_t k = 0; k < ways_.size(); ++k) {
+      queue.emplace(urgency(ways_[k]), k);
+    }
+    while (!queue.empty()) {
+      const auto [then, k] = queue.top();
+      queue.pop();
+      Way& way = ways_[k];
+      const Urgency now = urgency(way);
+      if (now != then) {
+        queue.emplace(now, k);
+        continue;
+      }
+      const std::size_t move = way.moves.back();
+      way.moves.pop_back();
+      times[move] = {now.first, now.first + seconds_[move]};
+      for (const std::size_t end : way.ends) {
         ends_[end].free_s = times[move].end_s;
         ends_[end].left_s -= seconds_[move];
+      }
+      if (!way.moves.empty()) {
+        queue.emplace(urgency(way), k);
       }
     }
     return times;
   }
 
  private:
-  [[nodiscard]] double start_of(const Way& way) const {
+  /// When the way's next move can start, and less the more its ends have to move.
+  using Urgency = std::pair<double, double>;
+  [[nodiscard]] Urgency urgency(const Way& way) const {
     double start_s = 0;
-    for (const std::size_t end : way.ends) {
-      start_s = std::max(start_s, ends_[end].free_s);
-    }
-    return start_s;
-  }
-
-  /// Ways that are done last.
-  [[nodiscard]] std::tuple<bool, double, double> urgency(const Way& way) const {
     double left_s = 0;
     for (const std::size_t end : way.ends) {
+      start_s = std::max(start_s, ends_[end].free_s);
       left_s = std::max(left_s, ends_[end].left_s);
     }
-    return {way.moves.empty(), start_of(way), -left_s};
+    return {start_s, -left_s};
   }
 
   std::vector<std::size_t> ends_of(const LayerMove& move) {

@@ -157,7 +157,6 @@ class MicroReplan {
         best.moves.size(), bytes / 1e9, request_.expected_episode_s, proposal.net_gain_s);
     proposal.reason += drained_note(best);
     proposal.moves = std::move(best.moves);
-    proposal.transfers = transfer_times(job_, proposal.moves, request_.state);
     plan.parent = request_.current.epoch;
     plan.epoch = Epoch(request_.current.epoch.value() + 1);
     const double healthy_bound = request_.current.predicted.lower_bound_s;

@@ -50,7 +50,7 @@ struct Proposal {
   bool improves = false;  ///< false: `plan` is the current one and `reason` says why it stays
   Plan plan;
   std::vector<LayerMove> moves;
-  std::vector<TransferTime> transfers;        ///< when each move runs (cost/transfer_order.h)
+  std::vector<TransferTime> transfers;        ///< when each runs; left to transfer_times()
   std::vector<std::uint32_t> stages_touched;  ///< distinct, over all replicas
   double step_before_s = 0;                   ///< current plan under the measured state, calibrated
   double step_after_s = 0;
