@@ -70,7 +70,7 @@ const std::initializer_list<Option> kOptions = {
     {"auto_replan", "act on verdicts; false = only observe and explain",
      Flag{&CoreConfig::auto_replan}},
     {"heartbeat_s", "how often agents report", Number{&CoreConfig::heartbeat_s, 0.1, 60}},
-    {"agent_lost_s", "silence after which an agent counts as lost",
+    {"agent_lost_s", "silence after which an agent counts as lost; at least three heartbeats",
      Number{&CoreConfig::agent_lost_s, 0.5, 3600}},
     {"prepare_deadline_s", "longest wait for PREPARED",
      Number{&CoreConfig::prepare_deadline_s, 0.1, 3600}},

@@ -8,6 +8,7 @@
 #include "daemon/core/core.h"
 #include "daemon/dispatch.h"
 #include "daemon/net/net.h"
+#include "daemon/net/pacing.h"
 #include "daemon/solver_thread.h"
 #include "daemon/store/store.h"
 #include "daemon/supervision.h"
@@ -121,9 +122,9 @@ class SignalsBlocked {
   sigset_t before_ = {};
 };
 
-/// Reads the configuration again. The core's options take effect, others are named; a file with a
-/// mistake changes nothing.
-void reload_config(const std::string& path, DaemonConfig& running,
+/// Reads the configuration again. The core's options take effect, paced for the nodes that may
+/// connect; others are named; a file with a mistake changes nothing.
+void reload_config(const std::string& path, DaemonConfig& running, std::size_t agents,
                    const std::function<void(const Event&)>& feed) {
   auto fresh = load_daemon_config(path);
   if (!fresh) {
@@ -135,21 +136,21 @@ void reload_config(const std::string& path, DaemonConfig& running,
   }
   const auto changes = core_changes(running, *fresh);
   running.core = fresh->core;
-  feed(Reconfigured{running.core, fmt::format("{}", fmt::join(changes, ", "))});
+  feed(Reconfigured{paced(running.core, agents), fmt::format("{}", fmt::join(changes, ", "))});
 }
 
 /// The wiring. Threads: core (this one, the io_context), net, store, solver. They share nothing but
 /// the queues inside Net, Store and SolverThread and the io_context's own.
 Result<void> serve(Inputs in) {
   DaemonConfig& config = in.config;
-  const std::size_t node_keys = in.agents.size();
+  std::size_t node_keys = in.agents.size();
 
   // Claims state_dir, so that nobody else serves it; everything below relies on that.
   auto store = Store::open({config.state_dir, config.event_rows}, in.jobs);
   if (!store) {
     return tl::unexpected(store.error());
   }
-  Core core(config.core, job_list(in.jobs), (*store)->restored());
+  Core core(paced(config.core, node_keys), job_list(in.jobs), (*store)->restored());
 
   const std::size_t files = node_keys + kOtherFiles;
   if (const std::size_t limit = raise_open_files(); limit < files) {
@@ -244,12 +245,13 @@ Result<void> serve(Inputs in) {
     }
     Supervision::reloading();
     if (auto agents = AllowList::load(config.agent_keys)) {
-      log::info("main", fmt::format("agent keys read again: {} nodes may connect", agents->size()));
+      node_keys = agents->size();
+      log::info("main", fmt::format("agent keys read again: {} nodes may connect", node_keys));
       (*net)->set_agents(*std::move(agents));
     } else {
       log::error("main", "the old agent keys stay: " + agents.error().message);
     }
-    reload_config(in.path, config, feed);
+    reload_config(in.path, config, node_keys, feed);
     Supervision::ready();
     reload_signals.async_wait(reload);
   };

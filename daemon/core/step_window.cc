@@ -61,7 +61,9 @@ bool StepWindow::far_ahead(const StepSample& sample) {
     step = 0;
   }
   ahead_count_ = 0;
-  first_ = target - kSteps + 1;
+  // The window begins where the slowest of them are: steps from before will never be whole, and
+  // would leave no room for those that come.
+  first_ = target;
   while (!steps_.empty() && steps_.begin()->first < first_) {
     recycle(std::move(steps_.extract(steps_.begin()).mapped()));
   }

@@ -4,6 +4,7 @@
 #include "base/queue.h"
 #include "daemon/net/inbound.h"
 #include "daemon/net/outbound.h"
+#include "daemon/net/pacing.h"
 #include "daemon/net/quota.h"
 #include "daemon/net/zap.h"
 #include "wire/message_codec.h"
@@ -34,10 +35,6 @@ constexpr std::size_t kBatchRecords = 1024;
 constexpr int kMaxBatchesInCore = 4;
 /// Handshakes are spread over the threads; everything else is little.
 constexpr int kIoThreads = 2;
-/// Agents that come back in a second after an outage: each costs a core some milliseconds.
-constexpr double kReconnectsPerS = 250;
-/// Heartbeats of all agents a second.
-constexpr double kHeartbeatsPerS = 2500;
 constexpr std::size_t kOutgoing = 1U << 16U;
 // Per frame. Above the largest legal frame, so that a frame somewhat too large is refused with a
 // reason; libzmq cuts the connection of a peer that goes beyond.
@@ -83,7 +80,9 @@ struct Net::Impl {
         context(kIoThreads),
         zap(context, options.agent_keys, reject_counter),
         router(context, zmq::socket_type::router),
-        outbound(std::move(jobs)) {}
+        outbound(std::move(jobs)) {
+    outbound.spread_reconnects(reconnect_spread_s(agents.size()));
+  }
   ~Impl() {
     stop();
     if (wake >= 0) {
@@ -97,7 +96,7 @@ struct Net::Impl {
   void poll_once();
   void send_queued();
   void send(const SendToAgent& message);
-  void cut_off_revoked();
+  void follow_list();
   bool send_frames(const std::string& node, const std::string& routing_id,
                    const wire::Frames& frames);
   void read_batch();
@@ -282,7 +281,7 @@ void Net::Impl::poll_once() {
     send_queued();
   }
   if (list_changed.exchange(false)) {
-    cut_off_revoked();
+    follow_list();
   }
   if (reading && (items[2].revents & ZMQ_POLLIN) != 0) {
     read_batch();
@@ -299,8 +298,9 @@ void Net::Impl::send_queued() {
   }
 }
 
-void Net::Impl::cut_off_revoked() {
+void Net::Impl::follow_list() {
   const std::lock_guard lock(agents_mutex);
+  outbound.spread_reconnects(reconnect_spread_s(agents.size()));
   std::erase_if(peers, [this](const auto& entry) {
     if (agents.allows(entry.first)) {
       return false;
@@ -318,13 +318,7 @@ void Net::Impl::send(const SendToAgent& message) {
     return;
   }
   bool reachable = true;
-  const auto ok = outbound.encode(message, [&](wire::ToAgent part) {
-    if (auto* welcome = std::get_if<wire::Welcome>(&part)) {
-      const std::lock_guard lock(agents_mutex);
-      const auto nodes = static_cast<double>(agents.size());
-      welcome->reconnect_spread_s = nodes / kReconnectsPerS;
-      welcome->heartbeat_s = std::max(welcome->heartbeat_s, nodes / kHeartbeatsPerS);
-    }
+  const auto ok = outbound.encode(message, [&](const wire::ToAgent& part) {
     reachable = reachable && send_frames(message.node, peer->second.routing_id,
                                          wire::encode(part, ++peer->second.sequence));
   });

@@ -27,9 +27,6 @@ wire::SwitchOrder to_wire(SwitchOrder order) {
   return wire::SwitchOrder::kAbort;
 }
 
-wire::ToAgent to_wire(const WelcomeMessage& message) {
-  return wire::Welcome{message.term.value(), message.heartbeat_s};
-}
 wire::ToAgent to_wire(const RejectMessage& message) {
   return wire::Reject{message.reason, message.retry_after_s};
 }
@@ -50,7 +47,10 @@ Result<void> Outbound::encode(const SendToAgent& send,
   if (plan == nullptr) {
     std::visit(
         [&](const auto& message) {
-          if constexpr (!std::is_same_v<std::decay_t<decltype(message)>, PlanMessage>) {
+          using Message = std::decay_t<decltype(message)>;
+          if constexpr (std::is_same_v<Message, WelcomeMessage>) {
+            emit(wire::Welcome{message.term.value(), message.heartbeat_s, reconnect_spread_s_});
+          } else if constexpr (!std::is_same_v<Message, PlanMessage>) {
             emit(to_wire(message));
           }
         },

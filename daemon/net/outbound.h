@@ -21,6 +21,9 @@ class Outbound {
  public:
   explicit Outbound(JobMap jobs) : jobs_(std::move(jobs)) {}
 
+  /// What WELCOME tells agents from now on: over how long to spread their return.
+  void spread_reconnects(double spread_s) { reconnect_spread_s_ = spread_s; }
+
   /// Calls `emit` for each message in order. An error when a plan cannot be sent at all.
   [[nodiscard]] Result<void> encode(const SendToAgent& send,
                                     const std::function<void(const wire::ToAgent&)>& emit);
@@ -34,6 +37,7 @@ class Outbound {
   Result<const CutPlan*> cut(const PlanMessage& message);
 
   const JobMap jobs_;
+  double reconnect_spread_s_ = 0;
   std::deque<CutPlan> recent_;
 };
 

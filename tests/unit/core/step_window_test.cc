@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+#include <random>
 #include <vector>
 
 namespace tapas::daemon {
@@ -102,6 +105,39 @@ TEST(StepWindow, OneRankFarAheadIsRefusedButFollowedWhenMostAre) {
   const auto steps = drain(window);
   ASSERT_FALSE(steps.empty());
   EXPECT_EQ(steps.back(), 503U);
+}
+
+TEST(StepWindow, IsSoonInStepAgainAfterAStallThatTheNodesCatchUpEachInItsTime) {
+  // The daemon stood still for 40 steps. Each rank then sends what was kept, the oldest gone, some
+  // sooner than others; after that all are in step, in another order at each.
+  constexpr std::uint32_t kRanks = 64;
+  StepWindow window(kRanks);
+  window.follow(kRanks);
+  std::size_t whole = 0;
+  const auto add = [&](std::uint32_t rank, std::uint64_t step) {
+    static_cast<void>(window.add(sample(rank, step)));
+    whole += drain(window).size();
+  };
+  std::vector<std::uint32_t> order(kRanks);
+  std::iota(order.begin(), order.end(), 0U);
+  std::mt19937 random(1);
+  std::vector<std::uint64_t> sent(kRanks, 0);
+  for (std::uint64_t step = 1; step <= 440; ++step) {
+    if (step == 5) {
+      whole = 0;
+      step = 45;
+      for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+        sent[rank] = 20 + rank % 16;
+      }
+    }
+    std::shuffle(order.begin(), order.end(), random);
+    for (const std::uint32_t rank : order) {
+      for (int i = 0; i < 2 && sent[rank] < step; ++i) {
+        add(rank, ++sent[rank]);
+      }
+    }
+  }
+  EXPECT_GE(whole, 370U);
 }
 
 TEST(StepWindow, ARestartForgetsTheStepCounter) {

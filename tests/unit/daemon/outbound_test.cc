@@ -34,6 +34,18 @@ TEST(OutboundPlan, IsRefusedForAJobThatIsNotOurs) {
   EXPECT_FALSE(ok);
 }
 
+TEST(OutboundWelcome, SaysOverHowLongToSpreadTheReturn) {
+  Outbound outbound(tiny_jobs());
+  outbound.spread_reconnects(40);
+  ASSERT_TRUE(
+      outbound.encode({"node-1", WelcomeMessage{Term(2), 4}}, [](const wire::ToAgent& message) {
+        const auto& welcome = std::get<wire::Welcome>(message);
+        EXPECT_EQ(welcome.term, 2U);
+        EXPECT_DOUBLE_EQ(welcome.heartbeat_s, 4);
+        EXPECT_DOUBLE_EQ(welcome.reconnect_spread_s, 40);
+      }));
+}
+
 TEST(OutboundOrder, KeepsItsNumbers) {
   Outbound outbound(tiny_jobs());
   int sent = 0;
