@@ -63,6 +63,8 @@ const std::initializer_list<Option> kOptions = {
      Text{&DaemonConfig::state_dir, "/var/lib/tapas", true}},
     {"control_socket", "unix socket of the operator API",
      Text{&DaemonConfig::control_socket, "/run/tapas/tapasd.sock", true}},
+    {"http_listen", "host:port where metrics, probes and reading are served without a login",
+     Text{&DaemonConfig::http_listen, ""}},
     {"operator_group",
      "members may drain, replan and pause; empty = root and the daemon's user only",
      Text{&DaemonConfig::operator_group, ""}},

@@ -18,6 +18,7 @@ struct DaemonConfig {
   std::string agent_keys;      ///< folder of <node>.pub, the agents that are let in
   std::string state_dir;       ///< database and pid file; local disk
   std::string control_socket;  ///< unix socket of the operator API
+  std::string http_listen;     ///< host:port of the read-only listener; empty = none
   std::string
       operator_group;  ///< members may change things; empty = root and the daemon's user only
   std::vector<std::string> jobs;  ///< job files

@@ -11,9 +11,10 @@ add_library(tapas_net STATIC net/allow_list.cc net/inbound.cc net/latency.cc net
 target_link_libraries(tapas_net PUBLIC tapas_core tapas_jobs tapas_wire
                                 PRIVATE tapas_config tapas_log tapas_model_io cppzmq)
 
-add_library(tapas_control STATIC control/api.cc control/format.cc control/peer.cc control/server.cc)
+add_library(tapas_control STATIC control/api.cc control/format.cc control/http.cc control/listener.cc control/metrics.cc
+                                 control/peer.cc control/server.cc)
 target_link_libraries(tapas_control PUBLIC tapas_core tapas_jobs tapas_json tapas_store Boost::headers
-                                    PRIVATE tapas_log tapas_model_io)
+                                    PRIVATE tapas_log tapas_model_io prometheus-cpp::core)
 if(TAPAS_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Boost.Asio uses fences, which GCC says the sanitizer does not see.
   target_compile_options(tapas_control PRIVATE -Wno-error=tsan)

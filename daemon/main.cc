@@ -4,6 +4,7 @@
 #include "config/open_files.h"
 #include "daemon/control/api.h"
 #include "daemon/control/asio.h"
+#include "daemon/control/listener.h"
 #include "daemon/control/server.h"
 #include "daemon/core/core.h"
 #include "daemon/dispatch.h"
@@ -192,6 +193,15 @@ Result<void> serve(Inputs in) {
     return tl::unexpected(control.error());
   }
 
+  std::unique_ptr<ReadListener> readers;
+  if (!config.http_listen.empty()) {
+    auto listener = ReadListener::open(io, config.http_listen, api);
+    if (!listener) {
+      return tl::unexpected(listener.error());
+    }
+    readers = *std::move(listener);
+  }
+
   std::optional<SignalsBlocked> blocked(std::in_place);
   SolverThread solver(in.jobs, post_event);  // core -> solver -> core
   Dispatch dispatch(**net, **store, solver, api, post_event);
@@ -258,6 +268,10 @@ Result<void> serve(Inputs in) {
   reload_signals.async_wait(reload);
 
   (*control)->start();
+  if (readers != nullptr) {
+    readers->start();
+    log::info("main", fmt::format("metrics and reading at http://{}/", readers->address()));
+  }
   Supervision::ready();
   log::info("main", fmt::format("tapasd {} serves {} jobs on {}, {} nodes may connect, term {}, "
                                 "operators at {}",
@@ -266,6 +280,7 @@ Result<void> serve(Inputs in) {
   io.run();
 
   control->reset();  // no new operators
+  readers.reset();
   (*net)->stop();    // the last messages go out
   (*store)->stop();  // what the core wanted written is written
   return {};

@@ -2,6 +2,7 @@
 
 #include "base/ids.h"
 #include "daemon/control/format.h"
+#include "daemon/control/metrics.h"
 #include "solver/model/io/load.h"
 
 #include <fmt/format.h>
@@ -21,6 +22,7 @@ constexpr std::size_t kMaxEvents = 1000;
 constexpr std::size_t kMaxDecisions = 1000;
 constexpr std::int64_t kMaxWaitS = 30;
 constexpr std::chrono::seconds kCommandTimeout{60};
+constexpr const char* kPlainText = "text/plain; charset=utf-8";
 
 unsigned http_status(ErrorCode code) {
   switch (code) {
@@ -132,7 +134,33 @@ Store::Reply<T> Api::on_core(Reply reply, std::function<json::Value(const T&)> f
   };
 }
 
-void Api::handle(const ApiRequest& request, Reply reply) {
+bool Api::probe(const std::string& path, const Reply& reply) {
+  if (path == "/livez") {
+    reply({200, "alive", kPlainText});
+  } else if (path == "/readyz") {
+    const std::uint64_t unwritten = backend_.store->unwritten();
+    reply(unwritten == 0
+              ? HttpResponse{200, "ready", kPlainText}
+              : HttpResponse{503,
+                             fmt::format("not ready: {} writes wait for the disk of state_dir; "
+                                         "no plan changes by itself until it takes them",
+                                         unwritten),
+                             kPlainText});
+  } else if (path == "/metrics") {
+    reply({200,
+           metrics_text(backend_.status(), backend_.wire(), backend_.rejected(),
+                        backend_.store->unwritten()),
+           "text/plain; version=0.0.4; charset=utf-8"});
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void Api::handle(const HttpRequest& request, const std::optional<OperatorPeer>& peer, Reply reply) {
+  if (request.method == "GET" && probe(request.target, reply)) {
+    return;
+  }
   const auto target = Target::parse(request.target);
   if (!target) {
     return answer_error(reply, target.error());
@@ -141,7 +169,12 @@ void Api::handle(const ApiRequest& request, Reply reply) {
     return read(*target, std::move(reply));
   }
   if (request.method == "POST") {
-    return change(request, *target, std::move(reply));
+    if (!peer) {
+      return answer_error(reply, {ErrorCode::kDenied,
+                                  "this address only reads; changes go through the operator "
+                                  "socket (control_socket), as tapasctl does"});
+    }
+    return change(request, *peer, *target, std::move(reply));
   }
   answer_error(reply, {ErrorCode::kInvalid,
                        fmt::format("method {}: only GET and POST are known", request.method)});
@@ -256,13 +289,14 @@ void Api::send_events(std::optional<std::int64_t> after, std::size_t limit, Repl
                              }));
 }
 
-void Api::change(const ApiRequest& request, const Target& target, Reply reply) {
-  if (!may_change(request.peer, group_)) {
+void Api::change(const HttpRequest& request, const OperatorPeer& peer, const Target& target,
+                 Reply reply) {
+  if (!may_change(peer, group_)) {
     return answer_error(
         reply, {ErrorCode::kDenied,
                 fmt::format("{} may read but not change anything; root, the daemon's user and "
                             "members of {} may",
-                            describe(request.peer),
+                            describe(peer),
                             group_.empty() ? "no group (operator_group is not set)" : group_)});
   }
   const auto body = json::parse(request.body.empty() ? "{}" : std::string_view(request.body),
@@ -325,7 +359,7 @@ void Api::change(const ApiRequest& request, const Target& target, Reply reply) {
     return answer_error(reply, {ErrorCode::kUnavailable, "too many changes at once; try again"});
   }
   command.request = next_request_++;
-  command.who = describe(request.peer);
+  command.who = describe(peer);
   pending_.emplace(command.request,
                    Pending{std::move(job), Clock::now() + kCommandTimeout, std::move(reply)});
   backend_.submit(std::move(command));

@@ -3,6 +3,7 @@
 #include "base/json/json.h"
 #include "base/result.h"
 #include "daemon/control/format.h"
+#include "daemon/control/http_message.h"
 #include "daemon/control/peer.h"
 #include "daemon/core/core.h"
 #include "daemon/core/event.h"
@@ -14,22 +15,12 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tapas::daemon {
-
-struct ApiRequest {
-  std::string method;
-  std::string target;  ///< path and query
-  std::string body;
-  OperatorPeer peer;
-};
-struct ApiResponse {
-  unsigned status = 200;
-  std::string body;
-};
 
 /// What the API needs of the rest of the daemon. Called on the core thread.
 struct ApiBackend {
@@ -47,13 +38,14 @@ struct ApiBackend {
 /// request is answered exactly once, maybe later.
 class Api {
  public:
-  using Reply = std::function<void(ApiResponse)>;
+  using Reply = HttpReply;
   using Clock = std::chrono::steady_clock;
 
   Api(ApiBackend backend, JobMap jobs, std::string operator_group)
       : backend_(std::move(backend)), jobs_(std::move(jobs)), group_(std::move(operator_group)) {}
 
-  void handle(const ApiRequest& request, Reply reply);
+  /// `peer`: who asks; nobody that is known may read only.
+  void handle(const HttpRequest& request, const std::optional<OperatorPeer>& peer, Reply reply);
 
   /// The core's answer to a command that came from here.
   void complete(const OperatorReply& reply);
@@ -77,11 +69,14 @@ class Api {
   };
 
   static void answer_error(const Reply& reply, const Error& error);
+  /// For machines: /livez, /readyz, /metrics. False for other paths.
+  bool probe(const std::string& path, const Reply& reply);
   void read(const Target& target, Reply reply);
   void read_job(const Target& target, Reply reply);
   void read_events(const Target& target, Reply reply);
   void send_events(std::optional<std::int64_t> after, std::size_t limit, Reply reply);
-  void change(const ApiRequest& request, const Target& target, Reply reply);
+  void change(const HttpRequest& request, const OperatorPeer& peer, const Target& target,
+              Reply reply);
   /// Wraps a reply so that it can be called on the store's thread.
   template <typename T>
   Store::Reply<T> on_core(Reply reply, std::function<json::Value(const T&)> format);

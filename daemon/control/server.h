@@ -2,6 +2,7 @@
 
 #include "base/result.h"
 #include "daemon/control/asio.h"
+#include "daemon/control/http.h"
 
 #include <memory>
 #include <string>
@@ -10,8 +11,8 @@ namespace tapas::daemon {
 
 class Api;
 
-/// HTTP/1.1 on the operator's unix socket; bodies, headers, waiting times and the number of clients
-/// are bounded. Runs on the core thread's io_context. The header is private to daemon/.
+/// The API on the operator's unix socket, where the kernel says who asks. Runs on the core thread's
+/// io_context. The header is private to daemon/.
 class ControlServer {
  public:
   /// Replaces a socket file that nobody listens on; the caller holds the state directory's lock. A
@@ -29,9 +30,9 @@ class ControlServer {
   void start();
 
  private:
-  struct Impl;
-  explicit ControlServer(std::shared_ptr<Impl> impl);
-  std::shared_ptr<Impl> impl_;
+  ControlServer(std::unique_ptr<HttpServer> http, std::string path);
+  std::unique_ptr<HttpServer> http_;
+  const std::string path_;
 };
 
 }  // namespace tapas::daemon

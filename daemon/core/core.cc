@@ -63,7 +63,21 @@ struct Core::Impl {
     }
     std::visit([&](const auto& typed) { on(context, typed); }, event);
     finish_drains(context);
-    return out.take();
+    std::vector<Action> actions = out.take();
+    count_events(actions);
+    return actions;
+  }
+
+  void count_events(const std::vector<Action>& actions) {
+    for (const Action& action : actions) {
+      if (const auto* write = std::get_if<StoreWrite>(&action)) {
+        for (const StoreRow& row : write->rows) {
+          if (const auto* event = std::get_if<EventRow>(&row)) {
+            ++events[event->job][event->kind];
+          }
+        }
+      }
+    }
   }
 
   void reject(LoopContext& context, const std::string& node, const std::string& reason,
@@ -495,6 +509,7 @@ struct Core::Impl {
   AutoMode auto_mode;
   Registry registry;
   std::map<std::string, std::uint64_t> rejected;
+  std::map<std::string, std::map<std::string, std::uint64_t>> events;
   std::uint64_t last_write = 0;
   std::uint64_t last_request = 0;
   std::map<std::uint64_t, OperatorReply> replies;             ///< by write
@@ -523,6 +538,7 @@ StatusView Core::status(const Now& now) const {
   out.auto_replan = impl_->auto_mode.on;
   out.auto_reason = impl_->auto_mode.reason;
   out.rejected = impl_->rejected;
+  out.events = impl_->events;
   std::map<std::string, AgentView> agents;
   for (const auto& [name, loop] : impl_->jobs) {
     out.jobs.push_back(loop.view(impl_->registry));

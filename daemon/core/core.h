@@ -75,6 +75,8 @@ struct StatusView {
   std::vector<AgentView> agents;
   std::vector<JobView> jobs;
   std::map<std::string, std::uint64_t> rejected;  ///< count by reason
+  /// Journal lines since the start: job (empty = of no job) -> kind -> count.
+  std::map<std::string, std::map<std::string, std::uint64_t>> events;
 };
 
 /// What the status says of an operator's word on automatic replans.

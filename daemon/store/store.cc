@@ -230,6 +230,7 @@ void Store::commit(std::vector<StoreWrite> writes) {
       keep(std::move(writes[i]));
     }
   }
+  unwritten_ = kept_.size();
   if (events) {
     const std::int64_t last = last_event();
     trim(last);

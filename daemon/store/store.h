@@ -87,6 +87,9 @@ class Store {
   /// Newest first.
   void decisions(std::string job, std::size_t limit, Reply<std::vector<StoredDecision>> reply);
 
+  /// Writes that the disk refused and that are tried again with the next.
+  [[nodiscard]] std::uint64_t unwritten() const { return unwritten_; }
+
   /// Grows while the thread lives and makes progress.
   [[nodiscard]] std::uint64_t beats() const { return beats_.load(std::memory_order_relaxed); }
 
@@ -118,6 +121,7 @@ class Store {
   OnEvents on_events_;
   BoundedQueue<Item, WhenFull::kRefuse> queue_{1U << 16U};
   std::atomic<std::uint64_t> beats_{0};
+  std::atomic<std::uint64_t> unwritten_{0};
   std::thread thread_;
 };
 

@@ -1,4 +1,5 @@
 // What went wrong for others, in kind: see the table in README.md.
+#include "daemon/control/metrics.h"
 #include "tests/scenario/sim.h"
 #include "tests/scenario/story.h"
 
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -210,6 +212,27 @@ TEST(Cases, ALateDataLoaderIsRememberedOverARestartUntilItsProcessesEnd) {
   sim.run_until(sim.now() + 60);
   EXPECT_EQ(written(), 1);
   EXPECT_EQ(sim.events("verdict").size(), told_before) << told(sim, "verdict");
+}
+
+TEST(Cases, MetricsStayFewOverManyRestarts) {
+  // Many nodes are slow to send, and the job starts anew fifty times.
+  Sim sim(job_on(128, 4, 46, 0, 2.0), rig_options());
+  for (std::uint32_t node = 0; node < 128; node += 4) {
+    sim.slow_links(node_name(sim, node), {.send = 3});
+  }
+  std::set<std::string> sessions;
+  for (int restart = 0; restart < 50; ++restart) {
+    run_to_step(sim, sim.last_step() + 2);
+    sessions.insert(fmt::format("{:016x}", sim.view().session));
+    sim.restart_job();
+  }
+  run_to_step(sim, 2);
+  EXPECT_GE(sessions.size(), 40U);
+  const std::string text = metrics_text(sim.status(), {}, sim.status().rejected, 0);
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 150);
+  for (const std::string& session : sessions) {
+    EXPECT_EQ(text.find(session), std::string::npos);
+  }
 }
 
 TEST(Cases, WhenAllLoadersAreLateNobodyIsNamed) {

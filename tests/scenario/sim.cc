@@ -259,7 +259,9 @@ void Sim::send(OperatorCommand command) {
   }
 }
 
-JobView Sim::view() const { return core_->status(clock()).jobs.front(); }
+StatusView Sim::status() const { return core_->status(clock()); }
+
+JobView Sim::view() const { return status().jobs.front(); }
 
 std::vector<EventRow> Sim::events(const std::string& kind) const {
   std::vector<EventRow> out;

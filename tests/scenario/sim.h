@@ -151,6 +151,7 @@ class Sim {
 
   [[nodiscard]] double now() const { return now_s_; }
   [[nodiscard]] const Core& core() const { return *core_; }
+  [[nodiscard]] StatusView status() const;
   [[nodiscard]] JobView view() const;
   [[nodiscard]] const Disk& disk() const { return disk_; }
   [[nodiscard]] const std::vector<OperatorReply>& replies() const { return replies_; }

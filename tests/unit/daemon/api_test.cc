@@ -64,19 +64,19 @@ class ApiHarness {
     store_->start([](const StoreDone&) {}, [this](std::int64_t last) { post_last(last); });
   }
 
-  std::optional<ApiResponse> send(const std::string& method, const std::string& target,
-                                  const std::string& body = "", uid_t uid = geteuid()) {
+  std::optional<HttpResponse> send(const std::string& method, const std::string& target,
+                                   const std::string& body = "", uid_t uid = geteuid()) {
     answer_.reset();
-    api_.handle({method, target, body, {uid, 99999}},
-                [this](ApiResponse response) { answer_ = std::move(response); });
+    api_.handle({method, target, body, "tapas"}, OperatorPeer{uid, 99999},
+                [this](HttpResponse response) { answer_ = std::move(response); });
     return answer_;
   }
-  ApiResponse get(const std::string& target) {
+  HttpResponse get(const std::string& target) {
     send("GET", target);
     return wait();
   }
   /// Runs posted work until the request is answered.
-  ApiResponse wait() {
+  HttpResponse wait() {
     for (int i = 0; !answer_ && i < 1000; ++i) {
       std::function<void()> work;
       {
@@ -89,9 +89,9 @@ class ApiHarness {
       }
       work();
     }
-    return answer_.value_or(ApiResponse{0, ""});
+    return answer_.value_or(HttpResponse{0, ""});
   }
-  json::Value body(const ApiResponse& response) { return json::parse(response.body).value(); }
+  json::Value body(const HttpResponse& response) { return json::parse(response.body).value(); }
   void journal(const std::string& sentence) {
     store_->write(
         {0, {EventRow{"", "test", "", sentence, {{"step", std::int64_t{4}}}, 1'500'000'000}}});
@@ -113,14 +113,14 @@ class ApiHarness {
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<std::function<void()>> work_;
-  std::optional<ApiResponse> answer_;
+  std::optional<HttpResponse> answer_;
   std::unique_ptr<Store> store_;
   Api api_;
 };
 
 TEST(OperatorApi, ShowsTheStatus) {
   ApiHarness harness;
-  const ApiResponse response = harness.get("/v1/status");
+  const HttpResponse response = harness.get("/v1/status");
   EXPECT_EQ(response.status, 200U);
   const json::Value body = harness.body(response);
   EXPECT_EQ(body["schema"], "tapas.status/1");
@@ -140,7 +140,7 @@ TEST(OperatorApi, AnswersUnknownThingsWithTheirName) {
   for (const char* target :
        {"/v1/nothing", "/status", "/v1/jobs/nobody/plan", "/v1/jobs/gpt-tiny/x",
         "/v1/jobs/gpt-tiny/plan", "/v1/jobs/gpt-tiny/plan?epoch=4"}) {
-    const ApiResponse response = harness.get(target);
+    const HttpResponse response = harness.get(target);
     EXPECT_EQ(response.status, 404U) << target;
     EXPECT_EQ(harness.body(response)["error"]["code"], "not_found") << target;
   }
