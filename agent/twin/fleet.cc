@@ -35,7 +35,6 @@ Fleet::Fleet(const solver::Job& model, VirtualJob& job, Options options)
     : model_(model),
       job_(job),
       options_(std::move(options)),
-      session_(draw(options_.seed, Noise::kSession, options_.start_ns, 0)),
       links_(std::make_shared<agent::LinkContext>(model.cluster.nodes.size())),
       agents_(model.cluster.nodes.size()),
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
@@ -45,6 +44,7 @@ Fleet::Fleet(const solver::Job& model, VirtualJob& job, Options options)
   for (std::uint32_t rank = 0; rank < model.cluster.device_count(); ++rank) {
     devices_.push_back(job.device_uuid(RankId{rank}));
   }
+  follow_ranks({});
 }
 
 Fleet::~Fleet() {
@@ -67,14 +67,53 @@ Result<void> Fleet::start(NodeId node, agent::TimePoint now) {
     return tl::unexpected<Error>(agent.error());
   }
   slot = {*std::move(agent), 0, now, true};
-  for (std::uint32_t device = 0; device < model_.cluster.type_of(node).devices; ++device) {
-    const RankId rank = model_.cluster.rank_of(node, device);
-    if (!slot.agent->protocol().attach_rank(model_.name, session_, job_.local_rank(rank), now)) {
-      return fail(ErrorCode::kInvalid, "the agent of node {} refuses rank {}", name, rank);
-    }
+  if (auto ok = attach_ranks(node, now); !ok) {
+    return ok;
   }
   watch(node.value());
   return {};
+}
+
+Result<void> Fleet::attach_ranks(NodeId node, agent::TimePoint now) {
+  agent::AgentProtocol& protocol = agents_[node.value()].agent->protocol();
+  for (std::uint32_t device = 0; device < model_.cluster.type_of(node).devices; ++device) {
+    const RankId rank = model_.cluster.rank_of(node, device);
+    if (job_.alive(rank) &&
+        !protocol.attach_rank(model_.name, session_, job_.local_rank(rank), now)) {
+      return fail(ErrorCode::kInvalid, "the agent of node {} refuses rank {}",
+                  model_.cluster.nodes[node.value()].name, rank);
+    }
+  }
+  return {};
+}
+
+void Fleet::follow_ranks(agent::TimePoint now) {
+  if (job_changes_ == job_.changes()) {
+    return;
+  }
+  job_changes_ = job_.changes();
+  const bool anew = job_starts_ != job_.starts();
+  job_starts_ = job_.starts();
+  session_ = draw(options_.seed, Noise::kSession, options_.start_ns, job_starts_);
+  for (std::uint32_t node = 0; node < agents_.size(); ++node) {
+    Slot& slot = agents_[node];
+    if (!slot.agent) {
+      continue;
+    }
+    slot.due = now;
+    for (std::uint32_t device = 0; device < model_.cluster.type_of(NodeId{node}).devices;
+         ++device) {
+      const RankId rank = model_.cluster.rank_of(NodeId{node}, device);
+      if (!job_.alive(rank)) {
+        slot.agent->protocol().detach_rank(model_.name, rank.value(), now);
+      }
+    }
+    if (anew) {
+      if (auto ok = attach_ranks(NodeId{node}, now); !ok) {
+        log::warning_limited("twin", "attach", ok.error().message);
+      }
+    }
+  }
 }
 
 /// Waits for the descriptors that the agent's link has now; those of the one before are closed.
@@ -133,6 +172,7 @@ void Fleet::run_one(std::size_t node, agent::TimePoint now) {
 }
 
 void Fleet::run(agent::TimePoint now) {
+  follow_ranks(now);
   for (std::size_t node = 0; node < agents_.size(); ++node) {
     if (agents_[node].agent && (agents_[node].ready || agents_[node].due <= now)) {
       run_one(node, now);

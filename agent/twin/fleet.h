@@ -61,6 +61,9 @@ class Fleet {
     bool ready = false;                ///< something came
   };
   void run_one(std::size_t node, agent::TimePoint now);
+  /// Tells the agents which ranks died or started, which real ones see by the ranks' segments.
+  void follow_ranks(agent::TimePoint now);
+  [[nodiscard]] Result<void> attach_ranks(NodeId node, agent::TimePoint now);
   void watch(std::size_t node);
   /// One record of each directed pair of neighbouring stages on two nodes.
   void record_links(const FinishedStep& step, std::vector<std::vector<std::byte>>& packed) const;
@@ -69,8 +72,10 @@ class Fleet {
   const solver::Job& model_;
   VirtualJob& job_;
   const Options options_;
-  std::uint64_t session_;
-  std::uint64_t starts_ = 0;
+  std::uint64_t session_ = 0;
+  std::uint64_t job_starts_ = 0;            ///< of the job, that session_ stands for
+  std::uint64_t job_changes_ = 0;           ///< of its ranks, that the agents know of
+  std::uint64_t starts_ = 0;                ///< of agents
   std::uint64_t sent_before_ = 0;           ///< by agents killed since
   std::uint64_t lost_records_ = 0;          ///< of killed agents
   std::vector<std::uint64_t> node_hashes_;  ///< per NodeId

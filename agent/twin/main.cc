@@ -51,7 +51,7 @@ Examples:
 Commands on standard input while it runs:
   slow NODE FACTOR [device K], input NODE SECONDS [device K],
   link NODE send|receive|inside FACTOR, path FROM TO FACTOR,
-  heal NODE, kill-agent NODE, start-agent NODE, status, quit)";
+  heal NODE, kill-agent NODE, start-agent NODE, kill-rank RANK, status, quit)";
 
 int fail_with(const Error& error) {
   fmt::print(stderr, "tapas-twin: {}\n", error.message);

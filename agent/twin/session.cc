@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -112,6 +113,9 @@ void Session::show_progress() {
     case VirtualJob::Phase::kWaitingForPlan:
       text += "waiting for a plan";
       break;
+    case VirtualJob::Phase::kBroken:
+      text += fmt::format("step {}  a rank died, the job starts anew", job_.last_step());
+      break;
     case VirtualJob::Phase::kHolding:
       text += fmt::format("step {}  epoch {}  holding for switch to epoch {}", job_.last_step(),
                           job_.epoch(), job_.pending_epoch());
@@ -176,6 +180,23 @@ std::string Session::add_fault(std::string_view verb, std::istringstream& words)
   return fmt::format("{} from the next step on", report_.describe({*fault}));
 }
 
+std::string Session::kill_rank(const std::string& number) {
+  std::uint32_t value = 0;
+  const char* end = number.data() + number.size();
+  const auto [rest, error] = std::from_chars(number.data(), end, value);
+  if (error != std::errc{} || rest != end || value >= model_.cluster.device_count()) {
+    return fmt::format("kill-rank: \"{}\" is no rank of cluster {}; they are 0 to {}", number,
+                       model_.cluster.name, model_.cluster.device_count() - 1);
+  }
+  const RankId rank{value};
+  if (!job_.kill(rank)) {
+    return fmt::format("rank {}: dead already, or the job is done", rank);
+  }
+  return fmt::format("rank {} on {}: killed; the job starts anew after step {}", rank,
+                     model_.cluster.nodes[model_.cluster.node_of(rank).value()].name,
+                     job_.last_step());
+}
+
 std::string Session::command(std::string_view line) {
   std::istringstream words{std::string(line)};
   std::string verb;
@@ -196,11 +217,15 @@ std::string Session::command(std::string_view line) {
   if (verb == "slow" || verb == "input" || verb == "link" || verb == "path") {
     return add_fault(verb, words);
   }
+  if (verb == "kill-rank") {
+    words >> name;
+    return kill_rank(name);
+  }
   if (verb != "heal" && verb != "kill-agent" && verb != "start-agent") {
     return fmt::format(
         "unknown command {}; known: slow NODE FACTOR [device K], input NODE SECONDS [device K], "
         "link NODE send|receive|inside FACTOR, path FROM TO FACTOR, heal NODE, kill-agent NODE, "
-        "start-agent NODE, status, quit",
+        "start-agent NODE, kill-rank RANK, status, quit",
         verb);
   }
   words >> name;

@@ -30,6 +30,7 @@ class Session {
   void read_commands();
   /// "slow", "link" and "path", whose operands come next; the answer to the operator.
   [[nodiscard]] std::string add_fault(std::string_view verb, std::istringstream& words);
+  [[nodiscard]] std::string kill_rank(const std::string& number);
   void collect(agent::TimePoint now);
   void show_progress();
 

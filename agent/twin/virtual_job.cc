@@ -21,6 +21,10 @@ constexpr std::uint64_t kWarmUpSteps = 2;
 constexpr double kStartOverhead = 1.35;
 constexpr double kSwitchOverhead = 1.06;
 
+// A launcher notices a death, and starts processes, in seconds; no need to wait as long here.
+constexpr double kStopS = 0.5;
+constexpr double kStartS = 1.0;
+
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 void leave_switch(auto& rank) {
@@ -148,6 +152,9 @@ std::string VirtualJob::carry_out(Rank& rank, const agent::RankCommand& command)
 void VirtualJob::order(const agent::RankCommand& command) {
   TAPAS_CHECK(command.rank < ranks_.size(), "order for rank {} of {}", command.rank, ranks_.size());
   Rank& rank = ranks_[command.rank];
+  if (phase_ == Phase::kBroken) {
+    return;
+  }
   rank.ordered_s = time_s_;
   const std::string refusal = carry_out(rank, command);
   if (!refusal.empty()) {
@@ -300,8 +307,50 @@ void VirtualJob::finish_transfers() {
   }
 }
 
+bool VirtualJob::kill(RankId rank) {
+  if (!alive(rank) || phase_ == Phase::kDone) {
+    return false;
+  }
+  ranks_[rank.value()].alive = false;
+  ++changes_;
+  if (phase_ != Phase::kBroken) {
+    phase_ = Phase::kBroken;
+    relaunch_s_ = time_s_ + kStopS;
+  }
+  return true;
+}
+
+void VirtualJob::relaunch() {
+  ++changes_;
+  const bool others =
+      std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.alive; });
+  for (Rank& rank : ranks_) {
+    rank = {};
+    rank.alive = !others;
+  }
+  if (others) {
+    relaunch_s_ = time_s_ + kStartS;
+    return;
+  }
+  ++starts_;
+  epoch_ = 0;
+  pause_.reset();
+  transfer_.reset();
+  phase_ = Phase::kWaitingForPlan;
+}
+
 double VirtualJob::advance(double wall_s) {
   while (phase_ != Phase::kDone) {
+    if (phase_ == Phase::kBroken) {
+      const double needed = relaunch_s_ - time_s_;
+      if (needed > wall_s) {
+        time_s_ += wall_s;
+        return 0;
+      }
+      time_s_ = relaunch_s_;
+      relaunch();
+      return wall_s - needed;
+    }
     if (phase_ == Phase::kStepping) {
       const double needed = rest_of_step_s();
       if (needed > wall_s) {
@@ -341,6 +390,8 @@ double VirtualJob::next_event_s() const {
       return rest_of_step_s();
     case Phase::kBetweenSteps:
       return 0;
+    case Phase::kBroken:
+      return std::max(0.0, relaunch_s_ - time_s_);
     case Phase::kHolding:
       return std::max(0.0, next_transfer_end_s() - time_s_) / options_.speed;
     case Phase::kWaitingForPlan:
@@ -376,7 +427,7 @@ agent::LocalRank VirtualJob::local_rank(RankId rank) const {
   for (const std::uint8_t byte : device_uuid(rank)) {
     local.info.device_uuid += fmt::format("{:02x}", byte);
   }
-  local.info.pid = rank.value() + 1;
+  local.info.pid = static_cast<std::uint32_t>((starts_ - 1) * ranks_.size()) + rank.value() + 1;
   local.epoch = state.epoch;
   local.pending_epoch = state.pending_epoch;
   local.done = state.done;

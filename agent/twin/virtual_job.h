@@ -43,8 +43,13 @@ struct FinishedSwitch {
 /// a whole at the first step boundary that one of its ranks is armed for, and goes on when every
 /// rank with a position runs one and the same epoch and none is in the middle of a switch.
 ///
+/// When a rank is killed the step under way is lost and the others hang, until their launcher stops
+/// them all and starts all anew: ranks without a plan, in another session, that go on after the
+/// last finished step.
+///
 /// Job time passes `speed` times as fast as wall time while the job computes or moves layers, and
-/// with wall time while it waits for the daemon. Sees no clock and no socket. Not thread-safe.
+/// with wall time while it waits for the daemon or is started anew. Sees no clock and no socket.
+/// Not thread-safe.
 class VirtualJob {
  public:
   struct Options {
@@ -54,13 +59,14 @@ class VirtualJob {
     /// Instead of `speed` while it computes: step records of all ranks a second of wall time.
     double records_per_s = 0;
   };
-  enum class Phase { kWaitingForPlan, kBetweenSteps, kStepping, kHolding, kDone };
+  enum class Phase { kWaitingForPlan, kBetweenSteps, kStepping, kHolding, kBroken, kDone };
 
   /// `job` must outlive this.
   VirtualJob(const solver::Job& job, Options options);
 
   /// A plan's text as an agent received it. All agents must be given the same text for an epoch.
   [[nodiscard]] Result<void> store_plan(std::uint64_t epoch, std::string_view text);
+  /// Ranks that are dead, or hang, never answer.
   void order(const agent::RankCommand& command);
   /// The ranks' answers since the last call.
   [[nodiscard]] std::vector<agent::RankReply> take_replies();
@@ -71,6 +77,14 @@ class VirtualJob {
   [[nodiscard]] double next_event_s() const;
   [[nodiscard]] std::optional<FinishedStep> take_step();
   [[nodiscard]] std::optional<FinishedSwitch> take_switch();
+
+  /// Like SIGKILL: the rank is gone without a word. False when it was dead already, or is done.
+  bool kill(RankId rank);
+  [[nodiscard]] bool alive(RankId rank) const { return ranks_[rank.value()].alive; }
+  /// Grows whenever ranks die or start.
+  [[nodiscard]] std::uint64_t changes() const { return changes_; }
+  /// How often the job was started: each start is a session of its own.
+  [[nodiscard]] std::uint64_t starts() const { return starts_; }
 
   [[nodiscard]] wire::DeviceUuid device_uuid(RankId rank) const;
   /// What an agent finds when it starts on a node.
@@ -86,6 +100,7 @@ class VirtualJob {
 
  private:
   struct Rank {
+    bool alive = true;
     std::uint64_t epoch = 0;
     std::uint64_t pending_epoch = 0;
     agent::RankOrder done = agent::RankOrder::kAdopt;
@@ -113,6 +128,8 @@ class VirtualJob {
   void start_step();
   void finish_step();
   void finish_transfers();
+  /// The launcher's next move after a death: stop the others, or start all anew.
+  void relaunch();
   [[nodiscard]] double next_transfer_end_s() const;
   /// Wall time left of the running step.
   [[nodiscard]] double rest_of_step_s() const { return (running_.end_s - time_s_) / step_speed_; }
@@ -123,6 +140,9 @@ class VirtualJob {
   Faults faults_;
   std::map<std::uint64_t, StoredPlan> plans_;  ///< active and later epochs
   std::vector<Rank> ranks_;                    ///< by RankId
+  std::uint64_t starts_ = 1;
+  std::uint64_t changes_ = 1;
+  double relaunch_s_ = 0;  ///< while broken: job time of the launcher's next move
 
   Phase phase_ = Phase::kWaitingForPlan;
   std::uint64_t epoch_ = 0;

@@ -116,6 +116,7 @@ TEST(Crash, KilledAtRandomMomentsUnderLoadItLosesNothingItAcknowledged) {
   std::mt19937 random(5);
   int kills = 0;
   int agent_kills = 0;
+  int rank_kills = 0;
   const auto end = Clock::now() + (is_long ? 120s : 15s);
   while (Clock::now() < end) {
     twin->say("slow node-" + std::to_string(random() % 4) + (random() % 2 == 0 ? " 1.6" : " 1.0"));
@@ -127,6 +128,16 @@ TEST(Crash, KilledAtRandomMomentsUnderLoadItLosesNothingItAcknowledged) {
       twin->say("start-agent " + victim);
     }
     twin->say("start-agent node-" + std::to_string(random() % 4));
+    // A rank dies, or a node with its agent: the job starts anew, in another session.
+    const auto dead = random() % 12;
+    if (dead < 4) {
+      twin->say("kill-rank " + std::to_string(2 * dead));
+      ++rank_kills;
+    }
+    if (dead < 2) {
+      twin->say("kill-rank " + std::to_string(2 * dead + 1));
+      twin->say("kill-agent node-" + std::to_string(dead));
+    }
     // In the middle of whatever it does then.
     std::thread killer([pid = cluster.daemon->pid(), after_ms = random() % 1500] {
       std::this_thread::sleep_for(std::chrono::milliseconds(after_ms));
@@ -161,8 +172,9 @@ TEST(Crash, KilledAtRandomMomentsUnderLoadItLosesNothingItAcknowledged) {
       << twin->output() << cluster.status() << cluster.log();
   EXPECT_GT(kills, 3);
   EXPECT_GT(acknowledged.count(), 3);
-  std::printf("%d kills of the daemon, %d of agents, %d orders acknowledged\n", kills, agent_kills,
-              acknowledged.count());
+  EXPECT_GT(rank_kills, 0);
+  std::printf("%d kills of the daemon, %d of agents, %d of ranks, %d orders acknowledged\n", kills,
+              agent_kills, rank_kills, acknowledged.count());
 }
 
 /// The daemon's files may not grow any more.

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -201,6 +202,50 @@ TEST_F(FleetRun, RestartedAgentReportsTheSwitchItsRanksAreIn) {
   EXPECT_EQ(daemon->hellos.at("n1").attachments.at(0).pending_epoch, 2U);
   daemon->order_all(SwitchOrder::kCommit, model.name, 1, 2);
   ASSERT_TRUE(until([&] { return daemon->records_of(2) >= 8; }));
+}
+
+TEST_F(FleetRun, KilledRankEndsTheSwitchItIsInAndTheJobComesBackInAnotherSession) {
+  start_job();
+  switch_up_to_transfer();
+  const std::uint64_t session = daemon->hellos.at("n1").attachments.at(0).session;
+  const std::uint64_t held = job.last_step();
+  ASSERT_TRUE(job.kill(RankId{3}));
+  EXPECT_FALSE(job.kill(RankId{3})) << "it is dead already";
+  ASSERT_TRUE(until([&] { return daemon->hellos.at("n1").attachments.at(0).ranks.size() == 1; }));
+  EXPECT_TRUE(job.alive(RankId{2})) << "its agent tells before the launcher stops the others";
+  daemon->hellos.clear();
+  const auto anew = [&] {
+    return daemon->hellos.size() == 4 &&
+           std::all_of(daemon->hellos.begin(), daemon->hellos.end(), [&](const auto& hello) {
+             const auto& jobs = hello.second.attachments;
+             return jobs.size() == 1 && jobs[0].session != session && jobs[0].ranks.size() == 2 &&
+                    jobs[0].epoch == 0 && jobs[0].pending_epoch == 0;
+           });
+  };
+  ASSERT_TRUE(until(anew));
+  EXPECT_EQ(job.epoch(), 0U);
+  daemon->records.clear();
+  send_plan(small_plan(model), true);
+  ASSERT_TRUE(until([&] { return daemon->records_of(1) >= 24; }));
+  for (const wire::StepRecord& record : daemon->records) {
+    EXPECT_NE(record.session, session);
+    EXPECT_GT(record.step, held);
+  }
+}
+
+TEST_F(FleetRun, AgentThatStartsWhileTheJobIsDownHasNoRanks) {
+  start_job();
+  ASSERT_TRUE(job.kill(RankId{0}));
+  ASSERT_TRUE(until([&] { return !job.alive(RankId{7}); }));
+  fleet->kill(NodeId{2});
+  daemon->hellos.clear();
+  ASSERT_TRUE(fleet->start(NodeId{2}, Clock::now()));
+  ASSERT_TRUE(until([&] { return daemon->hellos.contains("n2"); }));
+  EXPECT_TRUE(daemon->hellos.at("n2").attachments.empty());
+  ASSERT_TRUE(until([&] {
+    const auto& jobs = daemon->hellos.at("n2").attachments;
+    return jobs.size() == 1 && jobs[0].ranks.size() == 2;
+  }));
 }
 
 }  // namespace

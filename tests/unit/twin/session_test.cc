@@ -58,6 +58,17 @@ TEST_F(OperatorsCommands, ThatMakeNoSenseChangeNothingAndSayWhy) {
   EXPECT_TRUE(job.faults().acting(1, 0).empty());
 }
 
+TEST_F(OperatorsCommands, KillRanksByTheirNumber) {
+  EXPECT_EQ(session.command("kill-rank 3"),
+            "rank 3 on n1: killed; the job starts anew after step 0");
+  EXPECT_FALSE(job.alive(RankId{3}));
+  EXPECT_EQ(session.command("kill-rank 3"), "rank 3: dead already, or the job is done");
+  for (const char* line : {"kill-rank 8", "kill-rank -1", "kill-rank", "kill-rank n1"}) {
+    EXPECT_NE(session.command(line).find("they are 0 to 7"), std::string::npos) << line;
+  }
+  EXPECT_TRUE(job.alive(RankId{2}));
+}
+
 TEST_F(OperatorsCommands, ShowInTheReportOfEveryStep) {
   (void)session.command("slow n1 2");
   (void)session.command("link n2 send 4");

@@ -119,6 +119,33 @@ TEST_F(VirtualJobRun, AllRanksHoldTogetherAtTheFirstArmedBoundary) {
   EXPECT_TRUE(late[0].ok);
 }
 
+TEST_F(VirtualJobRun, KilledRankCostsTheStepUnderWayAndTheOthersHangUntilTheyAreStopped) {
+  start();
+  (void)job.advance(1e-6);
+  ASSERT_EQ(job.phase(), Phase::kStepping);
+  ASSERT_TRUE(job.kill(RankId{5}));
+  store(next_plan());
+  EXPECT_TRUE(tell(RankOrder::kPrepare, 2, all()).empty()) << "whoever hangs answers nothing";
+  EXPECT_TRUE(job.alive(RankId{4}));
+  while (job.alive(RankId{4})) {
+    (void)job.advance(0.01);
+  }
+  EXPECT_EQ(job.starts(), 1U);
+  while (job.starts() == 1) {
+    (void)job.advance(0.01);
+  }
+  EXPECT_TRUE(job.alive(RankId{5}));
+  EXPECT_FALSE(job.take_step()) << "the step was lost";
+  EXPECT_EQ(job.phase(), Phase::kWaitingForPlan);
+  EXPECT_EQ(job.local_rank(RankId{5}).epoch, 0U);
+  EXPECT_TRUE(run_steps(1).empty());
+  tell(RankOrder::kAdopt, 1, all());
+  const auto steps = run_steps(1);
+  ASSERT_EQ(steps.size(), 1U);
+  EXPECT_EQ(steps[0].step, 2U);
+  EXPECT_EQ(steps[0].flags, wire::kFirstStep);
+}
+
 TEST_F(VirtualJobRun, SwitchMovesLayersThenRunsTheNewEpochEverywhere) {
   start();
   hold();
