@@ -2,6 +2,7 @@
 
 #include "base/log/log.h"
 #include "base/queue.h"
+#include "daemon/net/connections.h"
 #include "daemon/net/inbound.h"
 #include "daemon/net/outbound.h"
 #include "daemon/net/pacing.h"
@@ -11,7 +12,6 @@
 
 #include <fmt/format.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 #include <zmq.hpp>
 
@@ -63,14 +63,6 @@ std::string property(const zmq::message_t& message, const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-/// Closes the connection, for which libzmq has no call. Should the descriptor be another agent's by
-/// now, that one connects anew.
-void cut_off(int descriptor) {
-  if (descriptor >= 0) {
-    static_cast<void>(::shutdown(descriptor, SHUT_RDWR));
-  }
-}
-
 }  // namespace
 
 struct Net::Impl {
@@ -80,6 +72,7 @@ struct Net::Impl {
         context(kIoThreads),
         zap(context, options.agent_keys, reject_counter),
         router(context, zmq::socket_type::router),
+        connections(context, router),
         outbound(std::move(jobs)) {
     outbound.spread_reconnects(reconnect_spread_s(agents.size()));
   }
@@ -117,6 +110,7 @@ struct Net::Impl {
   zmq::context_t context;
   ZapHandler zap;
   zmq::socket_t router;
+  Connections connections;
   std::string endpoint;
   int wake = -1;
   Outbound outbound;
@@ -261,16 +255,18 @@ void Net::Impl::run() {
   } catch (const zmq::error_t& error) {
     log::warning(kLog, fmt::format("last messages not sent: {}", error.what()));
   }
+  connections.close();
   router.close();
   zap.close();
 }
 
 void Net::Impl::poll_once() {
   const bool reading = batches_in_core < kMaxBatchesInCore;
-  std::array<zmq::pollitem_t, 3> items = {{{zap.socket().handle(), 0, ZMQ_POLLIN, 0},
+  std::array<zmq::pollitem_t, 4> items = {{{zap.socket().handle(), 0, ZMQ_POLLIN, 0},
                                            {nullptr, wake, ZMQ_POLLIN, 0},
+                                           {connections.socket().handle(), 0, ZMQ_POLLIN, 0},
                                            {router.handle(), 0, ZMQ_POLLIN, 0}}};
-  zmq::poll(items.data(), reading ? 3 : 2, std::chrono::milliseconds(500));
+  zmq::poll(items.data(), reading ? 4 : 3, std::chrono::milliseconds(500));
   if ((items[0].revents & ZMQ_POLLIN) != 0) {
     const std::lock_guard lock(agents_mutex);
     zap.answer(agents);
@@ -283,8 +279,18 @@ void Net::Impl::poll_once() {
   if (list_changed.exchange(false)) {
     follow_list();
   }
-  if (reading && (items[2].revents & ZMQ_POLLIN) != 0) {
+  if ((items[2].revents & ZMQ_POLLIN) != 0) {
+    connections.follow();
+  }
+  if (reading && (items[3].revents & ZMQ_POLLIN) != 0) {
     read_batch();
+  }
+  if (reading) {
+    if (const std::size_t closed = connections.close_silent(Clock::now()); closed > 0) {
+      rejects.add("silent_connection", closed);
+      log::warning_limited(kLog, "silent",
+                           fmt::format("closed {} connections that never said a word", closed));
+    }
   }
 }
 
@@ -307,7 +313,7 @@ void Net::Impl::follow_list() {
     }
     log::warning(kLog, fmt::format("node {} is cut off: its key was taken from the allow-list",
                                    entry.first));
-    cut_off(entry.second.descriptor);
+    Connections::cut_off(entry.second.descriptor);
     return true;
   });
 }
@@ -411,9 +417,15 @@ std::size_t Net::Impl::handle(const Incoming& message, std::vector<Event>& event
     if (!agents.allows(message.user)) {
       reject(message, "revoked_key", "its key was taken from the allow-list");
       peers.erase(message.user);
-      cut_off(message.descriptor);
+      Connections::cut_off(message.descriptor);
       return 0;
     }
+  }
+  if (connections.spoke(message.user, message.descriptor)) {
+    reject(message, "too_many_connections",
+           fmt::format("the node has more than {} connections; the oldest is closed. Look at "
+                       "tapas-agent there, and whether its key is in use elsewhere",
+                       Connections::kPerNode));
   }
   if (!within_quota(message)) {
     reject(message, "over_limit",

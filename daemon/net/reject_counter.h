@@ -10,9 +10,9 @@ namespace tapas::daemon {
 /// Rejected inputs by reason. Thread-safe; reasons are fixed words, so the map stays small.
 class RejectCounter {
  public:
-  void add(const std::string& reason) {
+  void add(const std::string& reason, std::uint64_t count = 1) {
     const std::lock_guard lock(mutex_);
-    ++counts_[reason];
+    counts_[reason] += count;
   }
   [[nodiscard]] std::map<std::string, std::uint64_t> counts() const {
     const std::lock_guard lock(mutex_);

@@ -52,20 +52,17 @@ bool ZapHandler::answer_one(const AllowList& agents) {
                      request[6].size() == kKeyBytes;
   const std::string key = curve ? z85(request[6]) : std::string();
   const auto node = curve ? agents.node_of(key) : std::nullopt;
+  const std::string_view address =
+      request.size() > 3 ? request[3].to_string_view() : std::string_view("?");
   std::string_view status = "200";
   std::string_view text = "OK";
   if (!node) {
     status = curve ? "300" : "400";
     text = curve ? "key not allowed" : "CURVE wanted";
-    rejects_.add("unknown_key");
-    const std::string_view address =
-        request.size() > 3 ? request[3].to_string_view() : std::string_view("?");
-    log::warning_limited(
-        "net", fmt::format("unknown key {}", address),
-        fmt::format(
-            "a peer at {} with the public key \"{}\" was turned away: the key is not in {}; "
-            "if it is an agent of ours, put the key there as <node>.pub and reload tapasd",
-            address, key, keys_folder_));
+    refuse_unknown(address, key);
+  } else if (!within_quota(*node, address)) {
+    status = "300";
+    text = "too many connections";
   }
   const std::string_view request_id =
       request.size() > 1 ? request[1].to_string_view() : std::string_view();
@@ -76,6 +73,29 @@ bool ZapHandler::answer_one(const AllowList& agents) {
     socket_.send(zmq::const_buffer(reply[i].data(), reply[i].size()), flags);
   }
   return true;
+}
+
+void ZapHandler::refuse_unknown(std::string_view address, std::string_view key) {
+  rejects_.add("unknown_key");
+  log::warning_limited(
+      "net", fmt::format("unknown key {}", address),
+      fmt::format("a peer at {} with the public key \"{}\" was turned away: the key is not in {}; "
+                  "if it is an agent of ours, put the key there as <node>.pub and reload tapasd",
+                  address, key, keys_folder_));
+}
+
+bool ZapHandler::within_quota(const std::string& node, std::string_view address) {
+  if (quotas_[node].take(TokenBucket::Clock::now())) {
+    return true;
+  }
+  rejects_.add("handshake_rate");
+  log::warning_limited(
+      "net", fmt::format("handshakes {}", node),
+      fmt::format("a connection of node {} from {} was turned away: more than {:.0f} at once and "
+                  "{:.0f} a second; look at tapas-agent on that node, and whether its key is in "
+                  "use elsewhere",
+                  node, address, HandshakeQuota::kBurst, HandshakeQuota::kPerS));
+  return false;
 }
 
 }  // namespace tapas::daemon

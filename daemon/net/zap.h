@@ -2,11 +2,14 @@
 
 #include "base/result.h"
 #include "daemon/net/allow_list.h"
+#include "daemon/net/quota.h"
 #include "daemon/net/reject_counter.h"
 
 #include <zmq.hpp>
 
+#include <map>
 #include <string>
+#include <string_view>
 
 namespace tapas::daemon {
 
@@ -20,17 +23,20 @@ class ZapHandler {
   /// Throws zmq::error_t.
   void bind();
   [[nodiscard]] zmq::socket_t& socket() { return socket_; }
-  /// Answers the requests that wait. Unknown keys get 300, so that they come in by themselves once
-  /// they are allowed.
+  /// Answers the requests that wait. Unknown keys, and those that come too often, get 300, so that
+  /// they come in by themselves later.
   void answer(const AllowList& agents);
   void close() { socket_.close(); }
 
  private:
   bool answer_one(const AllowList& agents);
+  void refuse_unknown(std::string_view address, std::string_view key);
+  [[nodiscard]] bool within_quota(const std::string& node, std::string_view address);
 
   zmq::socket_t socket_;
   const std::string keys_folder_;
   RejectCounter& rejects_;
+  std::map<std::string, HandshakeQuota> quotas_;  ///< by node
 };
 
 }  // namespace tapas::daemon

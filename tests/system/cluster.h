@@ -175,10 +175,11 @@ class Cluster {
 /// The bare wire of an agent: sends whatever a test wants.
 class WireClient {
  public:
-  WireClient(const Cluster& cluster, const KeyPair& keys)
+  /// reconnect_ms: -1 = never.
+  WireClient(const Cluster& cluster, const KeyPair& keys, int reconnect_ms = 100)
       : socket_(zmq_context(), zmq::socket_type::dealer) {
     socket_.set(zmq::sockopt::linger, 0);
-    socket_.set(zmq::sockopt::reconnect_ivl, 100);
+    socket_.set(zmq::sockopt::reconnect_ivl, reconnect_ms);
     socket_.set(zmq::sockopt::handshake_ivl, 1000);
     socket_.set(zmq::sockopt::curve_serverkey, cluster.server().public_key);
     socket_.set(zmq::sockopt::curve_publickey, keys.public_key);

@@ -162,6 +162,57 @@ TEST_F(HostilePeer, SendsBrokenRecords) {
   expect_unharmed();
 }
 
+TEST_F(HostilePeer, OpensManyConnectionsAndKeepsTheNewestEight) {
+  rogue_->watch();
+  std::vector<std::unique_ptr<WireClient>> more;
+  for (int i = 0; i < 11; ++i) {
+    more.push_back(std::make_unique<WireClient>(cluster_, cluster_.key("n1"), -1));
+    more.back()->watch();
+    more.back()->send(hello_of("n1"));
+    ASSERT_TRUE(more.back()->receive_a<wire::Welcome>()) << cluster_.log();
+  }
+  EXPECT_TRUE(eventually([&] { return rogue_->closed_by_peer(); })) << cluster_.log();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(eventually([&] { return more[i]->closed_by_peer(); })) << i << cluster_.log();
+  }
+  for (int i = 3; i < 11; ++i) {
+    EXPECT_FALSE(more[i]->closed_by_peer()) << i << cluster_.log();
+  }
+  EXPECT_EQ(cluster_.rejected("too_many_connections"), 4) << cluster_.status();
+  EXPECT_NE(cluster_.log().find("more than 8 connections"), std::string::npos) << cluster_.log();
+  more.back()->send(wire::Heartbeat{1, 0, 0});
+  EXPECT_TRUE(more.back()->receive_a<wire::HeartbeatAck>()) << cluster_.log();
+  expect_unharmed();
+}
+
+TEST_F(HostilePeer, OpensConnectionsWithoutAWordAndIsLeftWithNone) {
+  std::vector<std::unique_ptr<WireClient>> silent;
+  for (int i = 0; i < 40; ++i) {
+    silent.push_back(std::make_unique<WireClient>(cluster_, cluster_.key("n1"), -1));
+  }
+  EXPECT_TRUE(eventually([&] { return cluster_.rejected("handshake_rate") > 0; }))
+      << cluster_.status();
+  // The key is not locked out.
+  WireClient again(cluster_, cluster_.key("n1"));
+  again.send(hello_of("n1"));
+  EXPECT_TRUE(again.receive_a<wire::Welcome>()) << cluster_.log();
+  again.watch();
+  const auto open_files = [&] {
+    const std::filesystem::directory_iterator files(
+        fmt::format("/proc/{}/fd", cluster_.daemon->pid()));
+    return std::distance(begin(files), end(files));
+  };
+  const auto before = open_files();
+  EXPECT_TRUE(eventually([&] { return cluster_.rejected("silent_connection") >= 15; }, 120s))
+      << cluster_.status() << cluster_.log();
+  EXPECT_TRUE(eventually([&] { return open_files() <= before - 15; })) << cluster_.log();
+  // The one that spoke is still there.
+  again.send(hello_of("n1"));
+  EXPECT_TRUE(again.receive_a<wire::Welcome>()) << cluster_.log();
+  EXPECT_FALSE(again.closed_by_peer());
+  expect_unharmed();
+}
+
 TEST_F(HostilePeer, IsAskedForAHelloOnANewConnection) {
   WireClient silent(cluster_, cluster_.key("n2"));
   silent.send(wire::Heartbeat{1, 0, 0});
