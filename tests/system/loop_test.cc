@@ -11,14 +11,14 @@ const std::string kPlansPath = "/v1/jobs/gpt-tiny/plans";
 /// The whole loop with real programs: tapasd, and the twin as four nodes of two devices.
 class Loop : public ::testing::Test {
  protected:
-  void start(const json::Value& config) {
+  void start(const json::Value& config, const char* speed = kSpeed) {
     cluster_ = std::make_unique<Cluster>(
         std::vector<std::string>{"node-0", "node-1", "node-2", "node-3"}, config);
     ASSERT_TRUE(cluster_->start()) << cluster_->log();
     twin_ = std::make_unique<Process>(
         std::vector<std::string>{program("tapas-twin"), "--job", kJobFile, "--daemon",
                                  cluster_->endpoint(), "--server-key", cluster_->dir / "server.pub",
-                                 "--keys", cluster_->dir / "keys", "--speed", kSpeed, "--quiet"},
+                                 "--keys", cluster_->dir / "keys", "--speed", speed, "--quiet"},
         cluster_->dir / "twin.log");
   }
 
@@ -99,6 +99,31 @@ TEST_F(Loop, GoesOnUnderTheSamePlanAfterTheDaemonIsKilled) {
   twin_->say("slow node-1 1.6");
   ASSERT_TRUE(eventually([&] { return epoch() > before; }, kLoopPatience)) << story();
   EXPECT_EQ(event("verdict")["node"], "node-1") << story();
+}
+
+TEST_F(Loop, JudgesAgainAfterTheDaemonStoodStill) {
+  // Forty steps a second: the agents give up their connections, and hundreds of steps are lost.
+  start({{"jobs", {kJobFile}}, {"auto_replan", false}}, "1");
+  ASSERT_TRUE(eventually([&] { return cluster_->has_event("healthy"); }, kLoopPatience)) << story();
+  const std::int64_t before = last_step();
+  cluster_->daemon->signal(SIGSTOP);
+  std::this_thread::sleep_for(6s);
+  cluster_->daemon->signal(SIGCONT);
+  ASSERT_TRUE(eventually([&] { return last_step() > before + 200; }, kLoopPatience)) << story();
+  twin_->say("slow node-2 1.6");
+  ASSERT_TRUE(eventually([&] { return cluster_->has_event("verdict"); }, kLoopPatience))
+      << story() << cluster_->status();
+  EXPECT_EQ(event("verdict")["node"], "node-2") << story();
+  // All ranks are followed again: many steps later none was too far ahead.
+  EXPECT_TRUE(eventually(
+      [&] {
+        const std::int64_t ahead = cluster_->rejected("step_ahead");
+        const std::int64_t step = last_step();
+        return eventually([&] { return last_step() > step + 50; }) &&
+               cluster_->rejected("step_ahead") == ahead;
+      },
+      kLoopPatience))
+      << cluster_->status() << story();
 }
 
 TEST_F(Loop, FinishesOrGivesUpASwitchThatTheDaemonDiedIn) {
