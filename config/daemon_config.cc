@@ -38,7 +38,7 @@ struct Count {
 struct Flag {
   bool CoreConfig::*field;
 };
-struct Rows {
+struct Whole {
   std::int64_t DaemonConfig::*field;
   std::int64_t fallback;
   std::int64_t min;
@@ -47,7 +47,7 @@ struct Rows {
 struct Option {
   std::string_view key;
   std::string_view help;
-  std::variant<Text, Paths, Number, Count, Flag, Rows> kind;
+  std::variant<Text, Paths, Number, Count, Flag, Whole> kind;
 };
 
 constexpr std::string_view kSchema = "tapas.tapasd/1";
@@ -96,7 +96,11 @@ const std::initializer_list<Option> kOptions = {
     {"replans_per_hour", "automatic switches per job and hour of job time",
      Count{&CoreConfig::replans_per_hour, 0, 3600}},
     {"event_rows", "journal lines kept; the oldest go first",
-     Rows{&DaemonConfig::event_rows, 1'000'000, 1000, 100'000'000}},
+     Whole{&DaemonConfig::event_rows, 1'000'000, 1000, 100'000'000}},
+    {"recording", "file for all that the decisions come from, to be replayed; empty = none",
+     Text{&DaemonConfig::recording, "", true}},
+    {"recording_mib", "size at which the recording ends",
+     Whole{&DaemonConfig::recording_mib, 256, 1, 65536}},
 };
 
 std::string resolved(const std::filesystem::path& folder, const std::string& path) {
@@ -144,8 +148,8 @@ class Reader {
     bool& value = config_.core.*flag.field;
     value = in_.boolean_or(key_, value);
   }
-  void operator()(const Rows& rows) {
-    config_.*rows.field = in_.integer_or(key_, rows.fallback, rows.min, rows.max);
+  void operator()(const Whole& whole) {
+    config_.*whole.field = in_.integer_or(key_, whole.fallback, whole.min, whole.max);
   }
 
  private:
@@ -173,8 +177,8 @@ struct Describe {
   std::string operator()(const Flag& flag) const {
     return fmt::format("default {}", fallback.*flag.field);
   }
-  std::string operator()(const Rows& rows) const {
-    return fmt::format("default {}, {} to {}", rows.fallback, rows.min, rows.max);
+  std::string operator()(const Whole& whole) const {
+    return fmt::format("default {}, {} to {}", whole.fallback, whole.min, whole.max);
   }
 };
 
@@ -198,8 +202,8 @@ struct Changed {
   std::string operator()(const Number& number) const { return core(number.field); }
   std::string operator()(const Count& count) const { return core(count.field); }
   std::string operator()(const Flag& flag) const { return core(flag.field); }
-  std::string operator()(const Rows& rows) const {
-    return of_core ? "" : step(before.*rows.field, after.*rows.field);
+  std::string operator()(const Whole& whole) const {
+    return of_core ? "" : step(before.*whole.field, after.*whole.field);
   }
   template <typename T>
   std::string core(T CoreConfig::*field) const {

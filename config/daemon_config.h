@@ -23,6 +23,8 @@ struct DaemonConfig {
       operator_group;  ///< members may change things; empty = root and the daemon's user only
   std::vector<std::string> jobs;  ///< job files
   std::int64_t event_rows = 0;    ///< journal lines kept
+  std::string recording;          ///< file of what the core is told and does; empty = none
+  std::int64_t recording_mib = 0;
   daemon::CoreConfig core;
 };
 

@@ -16,9 +16,12 @@ add_library(tapas_control STATIC control/api.cc control/format.cc control/http.c
 target_link_libraries(tapas_control PUBLIC tapas_core tapas_jobs tapas_json tapas_store Boost::headers
                                     PRIVATE tapas_log tapas_model_io prometheus-cpp::core)
 
+add_library(tapas_recording STATIC recording/format.cc recording/recorder.cc recording/replay.cc)
+target_link_libraries(tapas_recording PUBLIC tapas_core tapas_jobs tapas_json PRIVATE tapas_log tapas_model_io)
+
 add_executable(tapasd dispatch.cc main.cc solver_thread.cc supervision.cc)
 target_link_libraries(tapasd PRIVATE tapas_config tapas_control tapas_core tapas_log tapas_net
-                                     tapas_solver tapas_store CLI11::CLI11 PkgConfig::systemd)
+                                     tapas_recording tapas_solver tapas_store CLI11::CLI11 PkgConfig::systemd)
 
 if(TAPAS_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Boost.Asio uses fences, which GCC says the sanitizer does not see.

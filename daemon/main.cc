@@ -10,6 +10,7 @@
 #include "daemon/dispatch.h"
 #include "daemon/net/net.h"
 #include "daemon/net/pacing.h"
+#include "daemon/recording/recorder.h"
 #include "daemon/solver_thread.h"
 #include "daemon/store/store.h"
 #include "daemon/supervision.h"
@@ -140,8 +141,27 @@ void reload_config(const std::string& path, DaemonConfig& running, std::size_t a
   feed(Reconfigured{paced(running.core, agents), fmt::format("{}", fmt::join(changes, ", "))});
 }
 
-/// The wiring. Threads: core (this one, the io_context), net, store, solver. They share nothing but
-/// the queues inside Net, Store and SolverThread and the io_context's own.
+/// Null when none is wanted. One that cannot be made keeps no daemon from its work.
+std::unique_ptr<Recorder> start_recording(const DaemonConfig& config, const CoreConfig& core,
+                                          const JobMap& jobs, const Restored& restored) {
+  if (config.recording.empty()) {
+    return nullptr;
+  }
+  Recorder::Limits limits;
+  limits.file_bytes = static_cast<std::uint64_t>(config.recording_mib) << 20U;
+  auto recorder = Recorder::open(config.recording, limits, {TAPAS_VERSION, core, jobs, restored});
+  if (!recorder) {
+    log::error("main", "nothing is recorded: " + recorder.error().message);
+    return nullptr;
+  }
+  log::info("main",
+            fmt::format("recording to {}, {} MiB at most", config.recording, config.recording_mib));
+  return *std::move(recorder);
+}
+
+/// The wiring. Threads: core (this one, the io_context), net, store, solver, and recorder where
+/// there is one. They share nothing but the queues inside Net, Store, SolverThread and Recorder and
+/// the io_context's own.
 Result<void> serve(Inputs in) {
   DaemonConfig& config = in.config;
   std::size_t node_keys = in.agents.size();
@@ -151,7 +171,8 @@ Result<void> serve(Inputs in) {
   if (!store) {
     return tl::unexpected(store.error());
   }
-  Core core(paced(config.core, node_keys), job_list(in.jobs), (*store)->restored());
+  const CoreConfig core_config = paced(config.core, node_keys);
+  Core core(core_config, job_list(in.jobs), (*store)->restored());
 
   const std::size_t files = node_keys + kOtherFiles;
   if (const std::size_t limit = raise_open_files(); limit < files) {
@@ -203,17 +224,26 @@ Result<void> serve(Inputs in) {
   }
 
   std::optional<SignalsBlocked> blocked(std::in_place);
+  const auto recorder = start_recording(config, core_config, in.jobs, (*store)->restored());
   SolverThread solver(in.jobs, post_event);  // core -> solver -> core
   Dispatch dispatch(**net, **store, solver, api, post_event);
-  feed = [&](const Event& event) { dispatch.carry_out(core.apply(event, now()), std::nullopt); };
+  const auto decide = [&](const Event& event, std::optional<Net::TimePoint> cause) {
+    const Now at = now();
+    std::vector<Action> actions = core.apply(event, at);
+    if (recorder) {
+      recorder->add(event, at, actions);  // core -> recorder
+    }
+    dispatch.carry_out(std::move(actions), cause);
+  };
+  feed = [&](const Event& event) { decide(event, std::nullopt); };
   (*store)->start(post_event,  // core -> store -> core, control
                   [&io, &api](std::int64_t last) {
                     asio::post(io, [&api, last] { api.events_stored(last); });
                   });
   (*net)->start([&](std::vector<Event> events, Net::TimePoint came) {  // agents -> net -> core
-    asio::post(io, [&core, &dispatch, &net, events = std::move(events), came] {
+    asio::post(io, [&decide, &net, events = std::move(events), came] {
       for (const Event& event : events) {
-        dispatch.carry_out(core.apply(event, now()), came);
+        decide(event, came);
       }
       (*net)->batch_done();
     });

@@ -72,7 +72,8 @@ inline Schedule schedule(std::uint64_t seed) {
 
 /// Plays it to the end: a node gets slow and well again while all that goes wrong; then it stops,
 /// and everything must come in order. Throws std::logic_error when an invariant breaks.
-inline std::unique_ptr<Sim> play(std::uint64_t seed, Mutation mutation = Mutation::kNone) {
+inline std::unique_ptr<Sim> play(std::uint64_t seed, Mutation mutation = Mutation::kNone,
+                                 bool record = false) {
   const auto require = [](bool ok, const std::string& what) {
     if (!ok) {
       throw std::logic_error("invariant broken: " + what);
@@ -80,6 +81,7 @@ inline std::unique_ptr<Sim> play(std::uint64_t seed, Mutation mutation = Mutatio
   };
   Schedule plan = schedule(seed);
   plan.options.mutation = mutation;
+  plan.options.record = record;
   auto sim = std::make_unique<Sim>(plan.job, plan.options);
   const auto& nodes = plan.job->cluster.nodes;
   for (std::uint32_t round = 0; round < 2; ++round) {

@@ -1,6 +1,7 @@
 #include "tests/scenario/sim.h"
 
 #include "daemon/core/answers.h"
+#include "daemon/recording/format.h"
 #include "solver/cost/predict.h"
 #include "solver/replan/micro_replan.h"
 #include "solver/search/solve.h"
@@ -21,7 +22,7 @@ constexpr double kTickS = 0.25;
 }  // namespace
 
 Sim::Sim(std::shared_ptr<const solver::Job> job, Options options)
-    : job_(std::move(job)), options_(options), random_(options.seed) {
+    : job_(std::move(job)), options_(options), random_(options.seed), jobs_{{job_->name, job_}} {
   truth_.device_slowdown.assign(job_->cluster.device_count(), 1.0);
   for (std::uint32_t n = 0; n < job_->cluster.nodes.size(); ++n) {
     auto agent = std::make_unique<Agent>();
@@ -96,6 +97,11 @@ void Sim::boot() {
   if (options_.second_core) {
     second_core_ = std::make_unique<Core>(options_.config, jobs, restored());
   }
+  if (options_.record) {
+    recordings_.emplace_back();
+    recording::append_beginning({"", options_.config, jobs_, restored()}, recordings_.back());
+    recordings_.back() += '\n';
+  }
   untold_.clear();
   told_nodes_ = disk_.nodes;
   told_pause_ = disk_.paused;
@@ -157,12 +163,20 @@ void Sim::kill_ranks(const std::string& node, double down_s) {
 
 void Sim::set_clock(const std::string& node, double off_s) { clock_off_s_[node] = off_s; }
 
+void Sim::record(const Event& event, const std::vector<Action>& actions) {
+  if (options_.record) {
+    recording::append_step(jobs_, event, clock(), actions, recordings_.back());
+    recordings_.back() += '\n';
+  }
+}
+
 void Sim::tell_core(const Event& event) {
   if (!core_) {
     return;
   }
   const auto before = core_->plan(job_->name);
   std::vector<Action> actions = core_->apply(event, clock());
+  record(event, actions);
   check_second_core(event, actions);
   check_actions(event, actions);
   check_plan_of_core(before);

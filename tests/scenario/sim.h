@@ -1,6 +1,7 @@
 #pragma once
 
 #include "daemon/core/core.h"
+#include "daemon/jobs.h"
 #include "solver/model/cluster_state.h"
 #include "wire/message.h"
 
@@ -64,6 +65,7 @@ struct Options {
   double step_scale_s = 1.0;  ///< length of a healthy step
   Mutation mutation = Mutation::kNone;
   bool second_core = false;  ///< a second one hears the same, and must do the same
+  bool record = false;       ///< as tapasd does, see recordings()
 };
 
 /// What is durable.
@@ -155,6 +157,8 @@ class Sim {
   [[nodiscard]] JobView view() const;
   [[nodiscard]] const Disk& disk() const { return disk_; }
   [[nodiscard]] const std::vector<OperatorReply>& replies() const { return replies_; }
+  /// One per life of the core, the last of them still going on.
+  [[nodiscard]] const std::vector<std::string>& recordings() const { return recordings_; }
   /// Commands to a core that lives on and has not answered them.
   [[nodiscard]] const std::map<std::uint64_t, OperatorCommand>& unanswered() const {
     return unanswered_;
@@ -190,6 +194,7 @@ class Sim {
   bool chance(double probability) { return draw(0, 1) < probability; }
   [[nodiscard]] Now clock() const;
   void boot();
+  void record(const Event& event, const std::vector<Action>& actions);
   void tell_core(const Event& event);
   void carry_out(Action action);
   void solve(const RequestReplan& request);
@@ -264,6 +269,8 @@ class Sim {
   std::map<std::string, Agent*> agent_by_node_;
   std::map<Epoch, std::shared_ptr<const solver::Plan>> plans_;  ///< as any agent got them
 
+  JobMap jobs_;  ///< the one job
+  std::vector<std::string> recordings_;
   std::vector<OperatorReply> replies_;
   std::map<std::uint64_t, OperatorCommand> unanswered_;
   std::uint64_t last_command_ = 1'000'000;          ///< by themselves; tests number theirs from 1
