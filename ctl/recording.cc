@@ -4,6 +4,7 @@
 #include "ctl/fields.h"
 #include "ctl/table.h"
 #include "ctl/trace.h"
+#include "daemon/recording/format.h"
 
 #include <string>
 
@@ -17,6 +18,9 @@ bool is_store(std::string_view text) {
 Result<Recording> recording_of(std::string_view name, std::string_view text) {
   if (is_store(text)) {
     return Recording::kStore;
+  }
+  if (daemon::recording::is_recording(text)) {
+    return Recording::kDecisions;
   }
   const std::size_t start = text.find_first_not_of(" \t\r\n");
   if (start == std::string_view::npos || (text[start] != '{' && text[start] != '[')) {
@@ -39,7 +43,7 @@ Result<Recording> recording_of(std::string_view name, std::string_view text) {
   }
   return fail(ErrorCode::kInvalid,
               "{}: JSON{}; expected \"tapas.events/1\" or events one per line (tapasctl events -o "
-              "json), or lines of NCCL's inspector",
+              "json), a recording of tapasd, or lines of NCCL's inspector",
               name, schema.empty() ? "" : " of schema \"" + printable(schema) + "\"");
 }
 

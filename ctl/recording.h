@@ -12,6 +12,7 @@ enum class Recording {
   kTransfers,  ///< comma-separated: transfers between nodes
   kStore,      ///< tapasd's database
   kInspector,  ///< JSON lines of NCCL's inspector plugin
+  kDecisions,  ///< what tapasd recorded: all its core was told and did
   kEvents,     ///< what `tapasctl events -o json` prints, or its events one per line
 };
 

@@ -5,7 +5,9 @@
 #include "ctl/replay_inspector.h"
 #include "ctl/replay_journal.h"
 #include "ctl/replay_links.h"
+#include "ctl/replay_recording.h"
 #include "ctl/verbs.h"
+#include "daemon/recording/format.h"
 
 #include <CLI/App.hpp>
 #include <fmt/format.h>
@@ -25,13 +27,13 @@ struct ReplayVerbOptions {
   ReplayOptions replay;
 };
 
-/// Of a store only the first bytes.
+/// Of a store and of what tapasd recorded only the first bytes.
 Result<std::string> text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::array<char, 4096> head{};
   file.read(head.data(), head.size());  // bad: a folder
   std::string text(head.data(), static_cast<std::size_t>(file.gcount()));
-  if (file && !is_store(text)) {
+  if (file && !is_store(text) && !daemon::recording::is_recording(text)) {
     std::ostringstream rest;
     rest << file.rdbuf();
     text += rest.view();
@@ -72,6 +74,23 @@ Result<Exit> show_journal(const Context& context,
     return episodes_of(journal);
   };
   return show(context, read, judge, told_text, told_json);
+}
+
+Result<Exit> show_recording(const Context& context, const std::string& file) {
+  Progress progress;
+  const auto replayed = replay_recording(file, [&progress](double done) {
+    progress.report(fmt::format("deciding again: {:.0f} %", done * 100));
+  });
+  progress.clear();
+  if (!replayed) {
+    return tl::unexpected(replayed.error());
+  }
+  if (context.json()) {
+    print_json(recording_json(*replayed));
+  } else {
+    print(recording_text(*replayed));
+  }
+  return replayed->outcome.first ? Exit::kFailed : Exit::kOk;
 }
 
 Result<Exit> replay_table(const Context& context, const ReplayVerbOptions& options,
@@ -116,6 +135,8 @@ Result<Exit> replay_file(const Context& context, const ReplayVerbOptions& option
       return show(
           context, [&](const ReplayProgress& told) { return read_inspector(file, *text, told); },
           replay_inspector, inspector_text, inspector_json);
+    case Recording::kDecisions:
+      return show_recording(context, file);
     case Recording::kEvents:
       return show_journal(
           context, [&](const ReplayProgress& told) { return read_events(file, *text, told); });
@@ -131,7 +152,9 @@ void add_replay(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand(
       "replay", "What the detector says about a recorded run, or said; needs no daemon");
   verb->footer(
-      "FILE is the journal, episodes as the daemon told them:\n"
+      "FILE is what tapasd recorded (option `recording`): its core is told the same once more, "
+      "and\n"
+      "it is said whether it decides the same; or the journal, episodes as the daemon told them:\n"
       "  tapas.db                       tapasd's store, which may be in use\n"
       "  JSON                           what tapasctl events -o json prints\n"
       "or what NCCL's inspector plugin wrote, the files of all processes in one: who comes last\n"
@@ -144,11 +167,14 @@ void add_replay(CLI::App& app, Context& context) {
       "                                 NIC or way is slow\n"
       "Examples:\n  tapasctl replay rank_steps.csv\n"
       "  tapasctl replay /var/lib/tapas/tapas.db\n"
+      "  tapasctl replay /var/lib/tapas/recording.jsonl\n"
       "  tapasctl replay transfers.csv\n"
       "  cat nccl-inspector-*/*.log > all.jsonl; tapasctl replay all.jsonl\n"
       "  tapasctl replay --averaged step_times.csv    (each row is the mean since the row before)\n"
       "  tapasctl replay rank_steps.csv -o json | jq -r '.episodes[].sentence'\n"
-      "Exit 0 whether or not there was an episode; 1 when the file cannot be read.");
+      "Exit 0 whether or not there was an episode; 1 when the file cannot be read, or decisions of "
+      "a\n"
+      "recording come out differently.");
   auto options = std::make_shared<ReplayVerbOptions>();
   verb->add_option("FILE", options->file, "The recorded run")->required();
   verb->add_flag("--averaged", options->replay.averaged,

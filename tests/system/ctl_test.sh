@@ -36,6 +36,10 @@ expect 2 xml status -o xml
 expect 3 'systemctl status tapasd' status
 expect 0 'Examples:' replan --help
 expect 5 'no-such-job.json' solve no-such-job.json
+echo '{"schema":"tapas.recording/9"}' >"$dir/newer.jsonl"
+expect 1 'tapas.recording/1' replay "$dir/newer.jsonl"
+echo '{"schema":"tapas.recording/1","version":"1","config":{}}' >"$dir/foreign.jsonl"
+expect 1 'line 1' replay "$dir/foreign.jsonl"
 expect 0 'written to' solve "$examples/gpt-tiny-4x2.json" --out "$dir/plan.json"
 expect 0 'is a valid plan' plan check "$dir/plan.json" --job "$examples/gpt-tiny-4x2.json"
 jq '.microbatches[0] += 1' "$dir/plan.json" >"$dir/bad.json"

@@ -76,6 +76,73 @@ TEST_F(Loop, NamesTheSlowNodeAndSwitchesTheJob) {
   EXPECT_LT(decisions[0]["evidence"]["step_after_s"], decisions[0]["evidence"]["step_before_s"]);
 }
 
+/// What `tapasctl replay -o json` says of the recording.
+json::Value replayed(const std::string& recording, const std::string& out_path, int exit_code) {
+  Process ctl({program("tapasctl"), "replay", recording, "-o", "json"}, out_path);
+  EXPECT_EQ(ctl.wait_exit(), exit_code) << ctl.output();
+  auto value = json::parse(ctl.output());
+  EXPECT_TRUE(value) << ctl.output();
+  return value ? *std::move(value) : json::Value::object();
+}
+
+TEST_F(Loop, CanBeReplayedToTheSameDecisions) {
+  start({{"jobs", {kJobFile}}, {"auto_replan", true}, {"recording", "recording.jsonl"}});
+  ASSERT_TRUE(eventually([&] { return cluster_->has_event("healthy"); }, kLoopPatience)) << story();
+  twin_->say("slow node-2 1.6");
+  ASSERT_TRUE(eventually([&] { return cluster_->has_event("verify"); }, kLoopPatience)) << story();
+  const json::Value journal = cluster_->events();
+  const std::string recording = cluster_->dir / "recording.jsonl";
+
+  // While it is written, and when the daemon is gone in the middle of it.
+  EXPECT_EQ(replayed(recording, cluster_->dir / "live.json", 0)["same"], true);
+  cluster_->daemon->kill_now();
+  const json::Value killed = replayed(recording, cluster_->dir / "killed.json", 0);
+  EXPECT_EQ(killed["same"], true) << killed["first_difference"];
+  EXPECT_EQ(killed["end"], nullptr);
+  // Line by line what the daemon's own journal says.
+  std::vector<std::string> told;
+  bool ordered = false;
+  for (const json::Value& line : killed["lines"]) {
+    ordered = ordered || line["kind"] == "order";
+    if (line["kind"] != "order") {
+      told.push_back(line["sentence"].get<std::string>());
+    }
+  }
+  EXPECT_TRUE(ordered) << killed["lines"];
+  ASSERT_GE(told.size(), journal.size());
+  for (std::size_t i = 0; i < journal.size(); ++i) {
+    EXPECT_EQ(told[i], journal[i]["sentence"]) << "line " << i;
+  }
+
+  // The next life of the daemon has a recording of its own, with what the first one left behind.
+  ASSERT_TRUE(cluster_->start()) << cluster_->log();
+  ASSERT_TRUE(eventually([&] { return cluster_->connected("node-0"); })) << story();
+  EXPECT_EQ(cluster_->daemon->stop(), 0);
+  EXPECT_EQ(read_file(recording + ".1").substr(0, 40), read_file(recording).substr(0, 40));
+  const json::Value next = replayed(recording, cluster_->dir / "next.json", 0);
+  EXPECT_EQ(next["same"], true) << next["first_difference"];
+  EXPECT_EQ(next["end"], "tapasd stopped");
+  const json::Value first = replayed(recording + ".1", cluster_->dir / "first.json", 0);
+  EXPECT_EQ(first["events"], killed["events"]);
+
+  // No secret is in it.
+  const std::string text = read_file(recording + ".1");
+  EXPECT_EQ(text.find(cluster_->server().secret_key), std::string::npos);
+  EXPECT_EQ(text.find(cluster_->server().public_key), std::string::npos);
+
+  // Another answer than the daemon's is told by line.
+  std::string other = text;
+  const std::size_t at = other.find("node-2 is");
+  ASSERT_NE(at, std::string::npos);
+  other.replace(at, 6, "node-3");
+  write_file(cluster_->dir / "other.jsonl", other);
+  const json::Value differs =
+      replayed(cluster_->dir / "other.jsonl", cluster_->dir / "other.json", 1);
+  EXPECT_EQ(differs["same"], false);
+  EXPECT_EQ(differs["first_difference"]["line"],
+            std::count(other.begin(), other.begin() + static_cast<std::ptrdiff_t>(at), '\n') + 1);
+}
+
 TEST_F(Loop, GoesOnUnderTheSamePlanAfterTheDaemonIsKilled) {
   start({{"jobs", {kJobFile}}, {"auto_replan", true}});
   ASSERT_TRUE(eventually([&] { return cluster_->has_event("healthy"); }, kLoopPatience)) << story();

@@ -55,7 +55,7 @@ const std::vector<Rule> kRules = {
      {"fmt/", "tl/", "nlohmann/", "zmq", "CLI/"},
      true},
     {"ctl",
-     {"base", "config", "solver", "daemon/core", "daemon/store", "ctl"},
+     {"base", "config", "solver", "daemon/core", "daemon/recording", "daemon/store", "ctl"},
      {"fmt/", "tl/", "nlohmann/", "zmq", "boost/", "CLI/"},
      true},
 };
@@ -70,7 +70,7 @@ const std::vector<std::pair<std::string, std::regex>> kForbidden = {
     {"solver/replan", std::regex("base/(json|log)/.*")},
     {"daemon/core", std::regex("base/(json|log)/.*|solver/(topo|model/io)/.*")},
     {"agent/rank", std::regex("base/(json|log)/.*")},
-    {"ctl", std::regex("daemon/store/(?!journal\\.h).*")},
+    {"ctl", std::regex("daemon/(store/(?!journal\\.h)|recording/(?!(format|replay)\\.h)).*")},
 };
 
 bool starts_with(const std::string& text, const std::string& prefix) {
