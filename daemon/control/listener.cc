@@ -51,6 +51,9 @@ bool names_us(const std::string& host_field, const std::string& configured_host)
 Result<std::unique_ptr<ReadListener>> ReadListener::open(asio::io_context& io,
                                                          const std::string& address, Api& api) {
   const auto [host, port] = split_host(address);
+  if (port.empty()) {
+    return fail(ErrorCode::kInvalid, "http_listen {}: no port; host:port is expected", address);
+  }
   boost::system::error_code error;
   const auto found = tcp::resolver(io).resolve(host, port, tcp::resolver::passive, error);
   if (error || found.empty()) {

@@ -43,7 +43,7 @@ const std::vector<Rule> kRules = {
     {"daemon/core", {"base", "solver"}, {"fmt/", "tl/"}},
     {"daemon",
      {"base", "wire", "solver", "config", "daemon"},
-     {"fmt/", "tl/", "nlohmann/", "zmq", "sqlite3", "boost/", "CLI/", "systemd/"},
+     {"fmt/", "tl/", "nlohmann/", "zmq", "sqlite3", "boost/", "prometheus/", "CLI/", "systemd/"},
      true},
     {"agent",
      {"base", "wire", "config", "agent"},
