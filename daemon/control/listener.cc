@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <charconv>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -51,8 +53,12 @@ bool names_us(const std::string& host_field, const std::string& configured_host)
 Result<std::unique_ptr<ReadListener>> ReadListener::open(asio::io_context& io,
                                                          const std::string& address, Api& api) {
   const auto [host, port] = split_host(address);
-  if (port.empty()) {
-    return fail(ErrorCode::kInvalid, "http_listen {}: no port; host:port is expected", address);
+  // The resolver takes any number for a port, and cuts it.
+  std::uint16_t number = 0;
+  const auto [rest, wrong] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (wrong != std::errc() || rest != port.data() + port.size()) {
+    return fail(ErrorCode::kInvalid,
+                "http_listen {}: host:port with a port from 0 to 65535 is expected", address);
   }
   boost::system::error_code error;
   const auto found = tcp::resolver(io).resolve(host, port, tcp::resolver::passive, error);
