@@ -22,9 +22,3 @@ target_link_libraries(tapas_recording PUBLIC tapas_core tapas_jobs tapas_json PR
 add_executable(tapasd dispatch.cc main.cc solver_thread.cc supervision.cc)
 target_link_libraries(tapasd PRIVATE tapas_config tapas_control tapas_core tapas_log tapas_net
                                      tapas_recording tapas_solver tapas_store CLI11::CLI11 PkgConfig::systemd)
-
-if(TAPAS_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # Boost.Asio uses fences, which GCC says the sanitizer does not see.
-  target_compile_options(tapas_control PRIVATE -Wno-error=tsan)
-  target_compile_options(tapasd PRIVATE -Wno-error=tsan)
-endif()
