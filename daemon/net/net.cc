@@ -162,8 +162,8 @@ void Net::Impl::bind(const NetOptions& options) {
   router.set(zmq::sockopt::curve_server, true);
   router.set(zmq::sockopt::curve_secretkey, options.secret_key);
   router.set(zmq::sockopt::zap_domain, "tapas.agents");
-  // An agent that is away is an error, not silence. Each of its sockets has a routing id of its own,
-  // so that nobody may take over one that is in use (no router_handover).
+  // An agent that is away is an error, not silence. Each of its sockets has a routing id of its
+  // own, so that nobody may take over one that is in use (no router_handover).
   router.set(zmq::sockopt::router_mandatory, true);
   router.set(zmq::sockopt::maxmsgsize, kMaxFrameBytes);
   router.set(zmq::sockopt::rcvhwm, 1000);
