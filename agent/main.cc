@@ -1,6 +1,7 @@
 #include "agent/collect/agent_protocol.h"
 #include "agent/collect/daemon_link.h"
 #include "agent/collect/rank_directory.h"
+#include "agent/health/command.h"
 #include "base/log/log.h"
 #include "config/agent_config.h"
 #include "config/key_file.h"
@@ -16,6 +17,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -213,10 +215,15 @@ int run(int argc, char** argv) {
           "  tapas-agent --config agent.json            run with another file\n"
           "  tapas-agent --check-config                 exit 0 when it is good, 78 when not\n\n") +
       describe_agent_options());
+  std::function<int()> chosen;
+  health::add_health_command(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
+  if (chosen) {
+    return chosen();
   }
 
   const auto config = load_agent_config(path);

@@ -1,0 +1,169 @@
+// Both forms of the report, and the program that prints them.
+#include "agent/health/report.h"
+
+#include "base/json/json.h"
+#include "sys_fixture.h"
+
+#include <sys/wait.h>
+
+#include <cstdio>
+
+namespace tapas::agent::health {
+namespace {
+
+Report report_of(const SysFixture& fixture) {
+  const NodeHealth before = fixture.read();
+  Report report;
+  report.node = fixture.read();
+  report.rates = rates_between(before, report.node);
+  report.findings = findings(report.node, report.rates);
+  return report;
+}
+
+TEST(HealthReport, IsJsonWithNullForWhatIsUnknown) {
+  const RoceNode fixture;
+  fixture.write(fixture.nic + "/current_link_width", "8");
+  fixture.write(fixture.net + "/speed", "-1");
+  fixture.remove(fixture.port + "/hw_counters");
+  const auto value = json::parse(to_json(report_of(fixture)));
+  ASSERT_TRUE(value) << value.error().message;
+  EXPECT_EQ((*value)["schema"], "tapas.health/1");
+  const json::Value& gpu = (*value)["pci"][0];
+  EXPECT_EQ(gpu["kind"], "gpu");
+  EXPECT_EQ(gpu["vendor"], "0x10de");
+  EXPECT_EQ(gpu["link"]["gt_per_s"], 16.0);
+  EXPECT_EQ(gpu["per_s"]["aer_correctable"], 0.0);
+  const json::Value& port = (*value)["ports"][0];
+  EXPECT_EQ(port["bits_per_s"], 100e9);
+  EXPECT_EQ(port["counters"]["port_rcv_data"], 81234567);
+  EXPECT_FALSE(port["counters"].contains("out_of_sequence"));
+  EXPECT_EQ(port["gaps"][0]["what"], "hw_counters");
+  const json::Value& net = (*value)["nets"][0];
+  EXPECT_TRUE(net["bits_per_s"].is_null());
+  EXPECT_EQ(net["gaps"][0]["why"], "says \"-1\"");
+  EXPECT_EQ((*value)["pressures"][0]["some_ratio"], 0.075);
+  ASSERT_EQ((*value)["findings"].size(), 1U);
+  EXPECT_EQ((*value)["findings"][0]["kind"], "pcie_width");
+  EXPECT_EQ((*value)["findings"][0]["device"], "0000:18:00.0");
+}
+
+TEST(HealthReport, IsATableWithAQuestionMarkForWhatIsUnknown) {
+  const RoceNode fixture;
+  fixture.write(fixture.port + "/state", "1: DOWN");
+  const std::string text = to_text(report_of(fixture));
+  EXPECT_NE(text.find("0000:17:00.0  gpu   10de:20b0  16 GT/s x16  16 GT/s x16  16 GT/s x16\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("mlx5_0/1   0000:18:00.0  Ethernet  DOWN   ?     0.000 Gb/s  0.000 Gb/s\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("  mlx5_0/1: rate: the port is not active\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  mlx5_0/1 is DOWN, physically LinkUp: "), std::string::npos) << text;
+}
+
+TEST(HealthReport, ShowsTrafficInBits) {
+  Report report;
+  IbPort port;
+  port.name = "mlx5_0/1";
+  report.node.ports.push_back(port);
+  Growth growth;
+  growth.interval_s = 2;
+  growth.grown = {{"port_rcv_data", 2000000000}, {"port_xmit_data", 125000000}};
+  report.rates.devices["mlx5_0/1"] = growth;
+  const std::string text = to_text(report);
+  EXPECT_NE(text.find("32.000 Gb/s  2.000 Gb/s\n"), std::string::npos) << text;
+}
+
+TEST(HealthReport, ShowsCongestionThatGrewButNotWhatStoodStill) {
+  Report report;
+  IbPort port;
+  port.name = "mlx5_0/1";
+  report.node.ports.push_back(port);
+  Growth growth;
+  growth.interval_s = 2;
+  growth.grown = {{"np_ecn_marked_roce_packets", 4},
+                  {"np_cnp_sent", 3},
+                  {"symbol_error", 0},
+                  {"port_rcv_packets", 9}};
+  report.rates.devices["mlx5_0/1"] = growth;
+  const std::string text = to_text(report);
+  EXPECT_NE(text.find("mlx5_0/1           np_cnp_sent                 3        1.5\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("mlx5_0/1           np_ecn_marked_roce_packets  4        2\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("symbol_error"), std::string::npos);
+  EXPECT_EQ(text.find("port_rcv_packets"), std::string::npos);
+}
+
+TEST(HealthReport, LetsNoNameDriveATerminal) {
+  Report report;
+  NetDevice net;
+  net.name = "eth\x1b[2J";
+  report.node.nets.push_back(net);
+  const std::string text = to_text(report);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_NE(text.find("eth?[2J"), std::string::npos);
+}
+
+struct Printed {
+  int status = -1;
+  std::string text;
+};
+/// The real program's exit status and what it printed, stderr included.
+Printed run(const std::string& arguments) {
+  Printed printed;
+  FILE* pipe =
+      ::popen((TAPAS_PROGRAM_DIR "/tapas-agent health " + arguments + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) {
+    return printed;
+  }
+  char buffer[4096];
+  for (std::size_t got = 0; (got = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) {
+    printed.text.append(buffer, got);
+  }
+  const int status = ::pclose(pipe);
+  printed.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return printed;
+}
+
+TEST(HealthCommand, ReadsACopiedTree) {
+  const InfinibandNode fixture;
+  fixture.write(fixture.ports[0] + "/rate", "200 Gb/sec (4X HDR)");
+  const Printed json = run("--interval 0.01 -o json --root " + fixture.root());
+  EXPECT_EQ(json.status, 0) << json.text;
+  const auto value = json::parse(json.text);
+  ASSERT_TRUE(value) << json.text;
+  EXPECT_EQ((*value)["ports"].size(), 3U);
+  EXPECT_EQ((*value)["ports"][1]["per_s"]["link_downed"], 0.0);
+  EXPECT_EQ((*value)["findings"][0]["kind"], "port_slow");
+
+  const Printed table = run("--interval 0.01 --root " + fixture.root());
+  EXPECT_EQ(table.status, 0);
+  EXPECT_NE(table.text.find("mlx5_0/1 runs at 200 Gb/s"), std::string::npos) << table.text;
+}
+
+TEST(HealthCommand, NeedsNoConfigurationAndNoGpu) {
+  const SysFixture fixture;
+  const Printed printed = run("--interval 0.01 --root " + fixture.root());
+  EXPECT_EQ(printed.status, 0);
+  EXPECT_NE(printed.text.find("Nothing is wrong in what could be read."), std::string::npos)
+      << printed.text;
+}
+
+TEST(HealthCommand, SaysWhatTheRootMustHold) {
+  const SysFixture fixture;
+  const Printed printed = run("--root " + fixture.root() + "/nothing");
+  EXPECT_EQ(printed.status, 1);
+  EXPECT_NE(printed.text.find(fixture.root() + "/nothing/sys is no folder that can be read; --root "
+                                               "takes a folder that holds sys and proc"),
+            std::string::npos)
+      << printed.text;
+  EXPECT_EQ(run("-o xml").status, 2);
+  EXPECT_EQ(run("--interval 0").status, 2);
+  EXPECT_EQ(run("--help").status, 0);
+}
+
+}  // namespace
+}  // namespace tapas::agent::health
