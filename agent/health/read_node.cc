@@ -303,26 +303,6 @@ void read_pressures(const std::string& root, NodeHealth& node) {
 
 }  // namespace
 
-void Reader::counters(std::string_view below, std::string_view skip) {
-  const auto listing = tree_.list(path(below));
-  if (!listing) {
-    gap(below, listing.error().message);
-    return;
-  }
-  std::size_t taken = 0;
-  for (const std::string& name : listing->names) {
-    if (name == skip) {
-      continue;
-    }
-    if (++taken > kMaxCountersPerFolder) {
-      gap(below, fmt::format("only the first {} are shown", kMaxCountersPerFolder));
-      return;
-    }
-    const std::string file = fmt::format("{}/{}", below, name);
-    counter(name, value(file, parse_count));
-  }
-}
-
 Result<NodeHealth> read_node(const Roots& roots) {
   const auto sys = SysTree::open(roots.sys);
   if (!sys) {

@@ -86,9 +86,8 @@ Result<std::string> SysTree::read(std::string_view path) const {
     return tl::unexpected(real.error());
   }
   // O_NONBLOCK: opening a FIFO would wait for somebody to write.
-  const Descriptor file(
-      ::open((root_ + "/" + *real).c_str(),
-             O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));  // NOLINT
+  const Descriptor file(::open((root_ + "/" + *real).c_str(),
+                               O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
   struct stat status = {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
     return unreadable(errno);

@@ -220,6 +220,23 @@ TEST(ReadNode, TellsAnInterfaceSetDownFromOneWithoutCarrier) {
   EXPECT_EQ(why(net.gaps, "speed"), "there is no carrier");
 }
 
+TEST(ReadNode, SeesABondAndNoOtherInterfaceWithoutHardware) {
+  const RoceNode fixture;
+  for (const char* name : {"bond0", "veth1", "lo"}) {
+    const std::string folder = fmt::format("sys/devices/virtual/net/{}", name);
+    fixture.write_all(
+        folder, {{"ifindex", "7"}, {"flags", "0x1003"}, {"carrier", "1"}, {"speed", "200000"}});
+    fixture.link(fmt::format("sys/class/net/{}", name), folder);
+  }
+  fixture.write("sys/devices/virtual/net/bond0/bonding/slaves", "ens18np0");
+  const NodeHealth node = fixture.read();
+  ASSERT_EQ(node.nets.size(), 2U);
+  EXPECT_EQ(node.nets[0].name, "bond0");
+  EXPECT_EQ(node.nets[0].bits_per_s, 200e9);
+  EXPECT_EQ(node.nets[0].pci, "");
+  EXPECT_EQ(node.nets[1].name, "ens18np0");
+}
+
 TEST(ReadNode, SaysWhatCannotBeRead) {
   const RoceNode fixture;
   fixture.remove(fixture.gpu + "/max_link_width");

@@ -7,6 +7,9 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
 
 namespace tapas::agent::health {
 namespace {
@@ -45,6 +48,49 @@ TEST(HealthReport, IsJsonWithNullForWhatIsUnknown) {
   ASSERT_EQ((*value)["findings"].size(), 1U);
   EXPECT_EQ((*value)["findings"][0]["kind"], "pcie_width");
   EXPECT_EQ((*value)["findings"][0]["device"], "0000:18:00.0");
+}
+
+/// Keys that are names of counters are the kernel's, not ours.
+void expect_documented(const json::Value& value, const std::string& text) {
+  if (!value.is_structured()) {
+    return;
+  }
+  for (const auto& [key, child] : value.items()) {
+    if (value.is_object()) {
+      EXPECT_TRUE(text.find("`" + key + "`") != std::string::npos ||
+                  text.find("\"" + key + "\"") != std::string::npos)
+          << "docs/agent.md does not tell of " << key;
+    }
+    if (key != "counters" && key != "per_s") {
+      expect_documented(child, text);
+    }
+  }
+}
+
+TEST(HealthReport, HasNoFieldOrFindingThatTheDocumentationLacks) {
+  std::ifstream in(TAPAS_SOURCE_DIR "/docs/agent.md");
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  const RoceNode fixture;
+  const NodeHealth before = fixture.read();
+  fixture.write(fixture.gpu + "/current_link_width", "63");
+  fixture.write(fixture.nic + "/current_link_width", "8");
+  fixture.write(fixture.nic + "/current_link_speed", "8 GT/s");
+  fixture.write(fixture.port + "/state", "1: DOWN");
+  fixture.write(fixture.port + "/counters/link_downed", "1");
+  fixture.write(fixture.net + "/carrier", "0");
+  fixture.write("proc/pressure/cpu", "some avg10=99.00 avg60=0.00 avg300=0.00 total=5000000000");
+  Report report;
+  report.node = fixture.read();
+  report.rates = rates_between(before, report.node);
+  report.findings = findings(report.node, report.rates);
+  EXPECT_EQ(report.findings.size(), 7U);
+  for (const Finding& finding : report.findings) {
+    EXPECT_NE(text.find("`" + finding.kind + "`"), std::string::npos)
+        << "docs/agent.md does not tell of " << finding.kind;
+  }
+  const auto value = json::parse(to_json(report));
+  ASSERT_TRUE(value) << value.error().message;
+  expect_documented(*value, text);
 }
 
 TEST(HealthReport, IsATableWithAQuestionMarkForWhatIsUnknown) {
@@ -152,7 +198,7 @@ TEST(HealthCommand, NeedsNoConfigurationAndNoGpu) {
       << printed.text;
 }
 
-TEST(HealthCommand, SaysWhatTheRootMustHold) {
+TEST(HealthCommand, FailsWithAStatusForEachReason) {
   const SysFixture fixture;
   const Printed printed = run("--root " + fixture.root() + "/nothing");
   EXPECT_EQ(printed.status, 1);
@@ -160,6 +206,7 @@ TEST(HealthCommand, SaysWhatTheRootMustHold) {
                                                "takes a folder that holds sys and proc"),
             std::string::npos)
       << printed.text;
+  EXPECT_EQ(run("--interval 0.01 --root " + fixture.root() + " > /dev/full").status, 1);
   EXPECT_EQ(run("-o xml").status, 2);
   EXPECT_EQ(run("--interval 0").status, 2);
   EXPECT_EQ(run("--help").status, 0);

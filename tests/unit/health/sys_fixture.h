@@ -50,8 +50,8 @@ class SysFixture {
 
   /// A PCI function below a port of its own; returns its folder.
   std::string add_pci(const std::string& address, const Files& files, const Files& port) const {
-    const std::string above = "sys/devices/pci" + address.substr(0, 7) + "/" +
-                              address.substr(0, 8) + "1e.0";  // NOLINT: as long as an address
+    const std::string above =
+        "sys/devices/pci" + address.substr(0, 7) + "/" + address.substr(0, 8) + "1e.0";
     const std::string folder = above + "/" + address;
     write_all(above, port);
     write_all(folder, files);
