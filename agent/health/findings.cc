@@ -59,13 +59,13 @@ class Nominal {
     }
     best.count += *bits_per_s == best.bits_per_s ? 1 : 0;
   }
-  /// "where 3 of the same model in this node have 400 Gb/s"; empty when none is faster.
+  /// ", where 3 of the same model in this node have 400 Gb/s"; empty when none is faster.
   [[nodiscard]] std::string faster(const std::string& model, double bits_per_s) const {
     const auto best = best_.find(model);
     if (best == best_.end() || best->second.bits_per_s <= bits_per_s) {
       return "";
     }
-    return fmt::format("where {} of the same model in this node {} {}", best->second.count,
+    return fmt::format(", where {} of the same model in this node {} {}", best->second.count,
                        best->second.count == 1 ? "has" : "have", gigabits(best->second.bits_per_s));
   }
 
@@ -157,14 +157,14 @@ void Finder::look_at(const IbPort& port, const Nominal& nominal) {
     tell(port, "port_down",
          fmt::format("is {}{}: {}, unless it is not used", *port.state, phys, kCable));
   }
-  const bool infiniband = port.link_layer == "InfiniBand";
   if (port.bits_per_s) {
-    if (const std::string faster = nominal.faster(port.board, *port.bits_per_s); !faster.empty()) {
+    std::string how = nominal.faster(port.board, *port.bits_per_s);
+    if (how.empty() && port.link_layer == "InfiniBand" && port.lanes == 1U) {
+      how = " over one lane";
+    }
+    if (!how.empty()) {
       tell(port, "port_slow",
-           fmt::format("runs at {}, {}: {}", gigabits(*port.bits_per_s), faster, kCable));
-    } else if (infiniband && port.lanes == 1U) {
-      tell(port, "port_slow",
-           fmt::format("runs at {} over one lane: {}", gigabits(*port.bits_per_s), kCable));
+           fmt::format("runs at {}{}: {}", gigabits(*port.bits_per_s), how, kCable));
     }
   }
   look_at_growth(port, kPortAlarms);
@@ -180,7 +180,7 @@ void Finder::look_at(const NetDevice& net, const Nominal& nominal) {
   if (net.bits_per_s) {
     if (const std::string faster = nominal.faster(net.model, *net.bits_per_s); !faster.empty()) {
       tell(net, "net_slow",
-           fmt::format("runs at {}, {}: {}", gigabits(*net.bits_per_s), faster, kCable));
+           fmt::format("runs at {}{}: {}", gigabits(*net.bits_per_s), faster, kCable));
     }
   }
   look_at_growth(net, kNetAlarms);

@@ -31,7 +31,7 @@ std::optional<std::uint64_t> parse_aer(std::string_view text) {
 std::string pci_function(std::string path) {
   while (!path.empty()) {
     const std::size_t slash = path.rfind('/');
-    const std::string name = path.substr(slash == path.npos ? 0 : slash + 1);
+    std::string name = path.substr(slash == path.npos ? 0 : slash + 1);
     if (is_pci_address(name)) {
       return name;
     }
@@ -79,21 +79,14 @@ bool add(std::vector<Device>& devices, Device device, std::string_view what, Nod
 
 /// Empty for what is neither GPU nor NIC. `code` is class, subclass and interface, 24 bits.
 std::optional<PciKind> kind_of(std::uint64_t code, const std::optional<unsigned>& vendor) {
-  const std::uint64_t subclass = code >> 8U;
-  switch (code >> 16U) {
-    case 0x02:
-      return PciKind::kNic;
-    case 0x12:
-      return PciKind::kGpu;
-    case 0x03:
-      if ((vendor == kNvidia && (subclass == 0x0300 || subclass == 0x0302)) ||
-          (vendor == kAmd && subclass == 0x0380)) {
-        return PciKind::kGpu;
-      }
-      return std::nullopt;
-    default:
-      return std::nullopt;
+  if (code >> 16U == 0x02) {
+    return PciKind::kNic;
   }
+  const std::uint64_t subclass = code >> 8U;
+  const bool gpu = code >> 16U == 0x12 ||
+                   (vendor == kNvidia && (subclass == 0x0300 || subclass == 0x0302)) ||
+                   (vendor == kAmd && subclass == 0x0380);
+  return gpu ? std::optional(PciKind::kGpu) : std::nullopt;
 }
 
 PcieLink read_link(Reader& in, std::string_view speed_file, std::string_view width_file) {
