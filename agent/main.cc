@@ -2,6 +2,7 @@
 #include "agent/collect/daemon_link.h"
 #include "agent/collect/rank_directory.h"
 #include "agent/health/command.h"
+#include "agent/ras/command.h"
 #include "base/log/log.h"
 #include "config/agent_config.h"
 #include "config/key_file.h"
@@ -217,6 +218,7 @@ int run(int argc, char** argv) {
       describe_agent_options());
   std::function<int()> chosen;
   health::add_health_command(app, chosen);
+  ras::add_ras_command(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

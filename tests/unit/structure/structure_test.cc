@@ -50,6 +50,7 @@ const std::vector<Rule> kRules = {
      {"fmt/", "tl/", "nlohmann/", "zmq", "CLI/", "systemd/"},
      true},
     {"agent/rank", {"base", "wire"}, {"fmt/", "tl/", "tapas_rank.h"}, true},
+    {"agent/ras", {"base"}, {"fmt/", "tl/", "nlohmann/", "CLI/"}, true},
     {"agent/twin",
      {"base", "wire", "config", "agent", "solver/model"},
      {"fmt/", "tl/", "nlohmann/", "zmq", "CLI/"},
