@@ -1,6 +1,9 @@
 #include "agent/ras/gather.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
 
 namespace tapas::agent::ras {
 

@@ -2,6 +2,8 @@
 #include "agent/ras/gather.h"
 #include "base/json/json.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>

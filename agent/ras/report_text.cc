@@ -2,6 +2,8 @@
 // blocks of a head ("DEAD", "#0-1 (hash) MISMATCH") and indented lines.
 #include "agent/ras/gather.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <set>
@@ -224,10 +226,8 @@ class TextReader {
       const auto [hash, word] = cut(after, ") ");
       communicator_ = clean(hash);
       word_ = clean(word);
-      known_block_ = word_ == "INCOMPLETE" || word_ == "ERROR" || word_ == "MISMATCH";
       topic_ = word_ == "INCOMPLETE" ? Topic::kSilentRanks : Topic::kNone;
     } else {
-      known_block_ = head == "DEAD" || head == "INCOMPLETE" || head == "TIMEOUT";
       topic_ = head == "DEAD"         ? Topic::kDeadProcesses
                : head == "INCOMPLETE" ? Topic::kSilentProcesses
                                       : Topic::kNone;
@@ -375,16 +375,18 @@ class TextReader {
     if (head_.empty()) {
       return;
     }
-    if (!known_block_) {
+    // Timeouts alone are nobody's fault: who did not answer is told in other blocks.
+    if (gather_.told() == told_before_ && head_ != "TIMEOUT") {
       gather_.unexplained("\"" + head_ + "\"");
-    } else if (gather_.told() > told_before_) {
+    }
+    if (!word_.empty()) {
       explained_.emplace(group_, word_);
     }
     head_.clear();
     word_.clear();
   }
 
-  /// Trouble in the table that no block below made a finding of.
+  /// Trouble in the table that has no block below.
   void explain_rows() {
     for (const Row& row : rows_) {
       std::string_view errors = row.errors;
@@ -412,7 +414,6 @@ class TextReader {
   std::string word_;
   std::string communicator_;
   std::int64_t group_ = 0;
-  bool known_block_ = false;
   std::size_t told_before_ = 0;
 
   // Its part that is being read.

@@ -217,12 +217,15 @@ TEST(RasText, ReadsTheWordsOfNccl224) {
 }
 
 TEST(RasText, NeverCallsAJobHealthyThatRasDoesNot) {
-  const Report later =
-      parsed(report("    0         1         3         8        24        24   RUNNING  MISMATCH\n"
-                    "    1         2         3         1         3         6   RUNNING  FROZEN\n",
-                    "THERMAL\n  something that no version says yet\n\n", ""));
+  const Report later = parsed(report(
+      "    0         1         3         8        24        24   RUNNING  MISMATCH\n"
+      "    1         2         3         1         3         6   RUNNING  FROZEN\n",
+      "DEAD\n  one process, in words that no version says yet\n\n"
+      "THERMAL\n  something that no version says yet\n\n",
+      "TIMEOUT\n  Encountered 1 communication timeout while gathering communicator data\n\n"));
   EXPECT_EQ(sentences(later),
-            (Sentences{"NCCL reports \"THERMAL\": see its own text with `ncclras -v`.",
+            (Sentences{"NCCL reports \"DEAD\": see its own text with `ncclras -v`.",
+                       "NCCL reports \"THERMAL\": see its own text with `ncclras -v`.",
                        "NCCL reports MISMATCH for group 0 (1 x 24 ranks) and names none of them: "
                        "see its own text with `ncclras -v`.",
                        "NCCL reports FROZEN for group 1 (2 x 3 ranks) and names none of them: see "
