@@ -51,6 +51,7 @@ const std::vector<Rule> kRules = {
      true},
     {"agent/rank", {"base", "wire"}, {"fmt/", "tl/", "tapas_rank.h"}, true},
     {"agent/ras", {"base"}, {"fmt/", "tl/", "nlohmann/", "CLI/"}, true},
+    {"agent/health", {"base"}, {"fmt/", "tl/", "nlohmann/", "CLI/"}, true},
     {"agent/twin",
      {"base", "wire", "config", "agent", "solver/model"},
      {"fmt/", "tl/", "nlohmann/", "zmq", "CLI/"},
