@@ -6,7 +6,7 @@
 #include <vector>
 
 /// The measurements of `tapas-bench`. A file registers its own with a static Registration; names
-/// start with the part measured: offline., replan., wire., detect.
+/// start with the part measured: offline., replan., wire., detect., switch., agent.
 namespace tapas::bench {
 
 struct Measurement {

@@ -1,13 +1,19 @@
+#include "agent/rank/tapas_rank.h"
 #include "tests/system/cluster.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <memory>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace tapas::test {
@@ -26,6 +32,92 @@ void prepare_agent(const Cluster& cluster, const std::string& endpoint) {
                                                      {"rank_dir", "ranks"}}));
 }
 
+/// A training rank in a thread of its own: a record and a look for orders every millisecond. Counts
+/// how often a call gave the processor away, which is what waiting for anything would do.
+class BusyRank {
+ public:
+  explicit BusyRank(const std::string& folder) {
+    tapas_rank_options options = {};
+    options.abi = TAPAS_RANK_ABI;
+    options.job = "gpt-tiny";
+    options.node = "node-0";
+    options.session = 7;
+    options.dir = folder.c_str();
+    options.ring_records = 64;
+    opened_ = tapas_rank_open(&options, &rank_);
+    thread_ = std::thread([this] {
+      while (!stop_) {
+        step();
+        std::this_thread::sleep_for(1ms);
+      }
+    });
+  }
+  ~BusyRank() {
+    stop();
+    tapas_rank_close(rank_);
+  }
+  BusyRank(const BusyRank&) = delete;
+  BusyRank& operator=(const BusyRank&) = delete;
+
+  void stop() {
+    stop_ = true;
+    if (thread_.joinable()) {
+      thread_.join();
+    }
+  }
+  [[nodiscard]] int opened() const { return opened_; }
+  /// After stop().
+  [[nodiscard]] std::uint64_t steps() const { return record_.step; }
+  [[nodiscard]] std::uint64_t taken() const { return taken_; }
+  [[nodiscard]] std::uint64_t dropped() const { return tapas_rank_dropped(rank_); }
+  [[nodiscard]] std::uint64_t waits() const { return waits_; }
+  [[nodiscard]] std::uint64_t errors() const { return errors_; }
+
+ private:
+  static long switches() {
+    rusage usage = {};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+  }
+  void step() {
+    ++record_.step;
+    const long before = switches();
+    const int taken = tapas_rank_record(rank_, &record_);
+    tapas_command command = {};
+    const int ordered = tapas_rank_poll(rank_, &command);
+    waits_ += static_cast<std::uint64_t>(switches() - before);
+    taken_ += taken == 1 ? 1 : 0;
+    errors_ += taken < 0 || ordered < 0 ? 1 : 0;
+    if (ordered == 1) {
+      tapas_reply reply = {};
+      reply.order = command.order;
+      reply.ok = 1;
+      reply.epoch = command.epoch;
+      reply.step = record_.step;
+      errors_ += tapas_rank_reply(rank_, &reply) < 0 ? 1 : 0;
+    }
+  }
+
+  tapas_rank* rank_ = nullptr;
+  int opened_ = 0;
+  tapas_step_record record_ = {};
+  std::uint64_t taken_ = 0;
+  std::uint64_t waits_ = 0;
+  std::uint64_t errors_ = 0;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+std::int64_t records_of(const Cluster& cluster, const std::string& node) {
+  const json::Value status = cluster.status();
+  for (const json::Value& agent : status.is_object() ? status["agents"] : json::Value::array()) {
+    if (agent["node"] == node) {
+      return agent["records"].get<std::int64_t>();
+    }
+  }
+  return 0;
+}
+
 std::unique_ptr<Process> start_agent(const Cluster& cluster) {
   return std::make_unique<Process>(
       std::vector<std::string>{program("tapas-agent"), "--config", cluster.dir / "agent.json"},
@@ -42,15 +134,7 @@ TEST(Agent, CarriesTheRecordsOfARealRankWhateverKillsIt) {
   Process rank({program("tapas-example-rank"), "--job", "gpt-tiny", "--node", "node-0", "--rank",
                 "0", "--dir", cluster.dir / "ranks", "--steps", "100000"},
                cluster.dir / "rank.log");
-  const auto records = [&] {
-    const json::Value status = cluster.status();
-    for (const json::Value& node : status["agents"]) {
-      if (node["node"] == "node-0") {
-        return node["records"].get<std::int64_t>();
-      }
-    }
-    return std::int64_t{0};
-  };
+  const auto records = [&] { return records_of(cluster, "node-0"); };
   EXPECT_TRUE(eventually([&] { return records() >= 5; }))
       << cluster.status() << rank.output() << agent->output() << cluster.log();
   const auto epoch = [&] { return cluster.status()["jobs"][0]["epoch"].get<std::int64_t>(); };
@@ -69,6 +153,55 @@ TEST(Agent, CarriesTheRecordsOfARealRankWhateverKillsIt) {
   EXPECT_EQ(epoch(), plan);
   EXPECT_FALSE(cluster.has_event("verdict"));
   EXPECT_FALSE(cluster.has_event("replan_proposed"));
+}
+
+TEST(Agent, WhateverHappensToItAndTheDaemonARankNeverWaitsAndLosesOnlyCountedRecords) {
+  const bool longer = std::getenv("TAPAS_LONG") != nullptr;
+  const auto time = longer ? 60s : 6s;
+  Cluster cluster({"node-0"}, {{"jobs", {tiny_job()}}});
+  ASSERT_TRUE(cluster.start()) << cluster.log();
+  prepare_agent(cluster, cluster.endpoint());
+  auto agent = start_agent(cluster);
+  BusyRank rank(cluster.dir / "ranks");
+  ASSERT_EQ(rank.opened(), 0);
+  ASSERT_TRUE(eventually([&] { return records_of(cluster, "node-0") > 0; })) << cluster.log();
+
+  std::mt19937 random(1);
+  const auto pause = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 500));
+  };
+  const auto hold_up = [&](Process& process) {
+    process.signal(SIGSTOP);
+    std::this_thread::sleep_for(200ms);  // More than the ring holds.
+    process.signal(SIGCONT);
+  };
+  for (const auto end = Clock::now() + time; Clock::now() < end;) {
+    hold_up(*agent);
+    pause();
+    hold_up(*cluster.daemon);
+    pause();
+    agent->signal(random() % 2 == 0 ? SIGKILL : SIGTERM);
+    ASSERT_TRUE(agent->wait_exit());
+    pause();
+    agent = start_agent(cluster);
+    pause();
+    cluster.daemon->signal(random() % 2 == 0 ? SIGKILL : SIGTERM);
+    ASSERT_TRUE(cluster.daemon->wait_exit());
+    pause();
+    ASSERT_TRUE(cluster.start()) << cluster.log();
+  }
+  const std::int64_t before = records_of(cluster, "node-0");
+  EXPECT_TRUE(eventually([&] { return records_of(cluster, "node-0") > before; }))
+      << agent->output() << cluster.log();
+  rank.stop();
+  EXPECT_EQ(rank.errors(), 0U);
+  EXPECT_EQ(rank.waits(), 0U);
+  EXPECT_GT(rank.dropped(), 0U);
+  EXPECT_EQ(rank.taken() + rank.dropped(), rank.steps());
+  if (longer) {
+    std::printf("%llu steps, %llu records dropped\n", static_cast<unsigned long long>(rank.steps()),
+                static_cast<unsigned long long>(rank.dropped()));
+  }
 }
 
 TEST(Agent, FindsTheDaemonAtAnIPv6Address) {
