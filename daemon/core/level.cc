@@ -167,7 +167,8 @@ void Level::observe(double value, const Sensitivity& sensitivity, const StepStam
   const double most_small = clip(sensitivity.small_steps, sensitivity);
   const double counted = deviation > kSmall ? deviation : std::min(deviation, slack_ + most_small);
   up_.add(clipped(counted - slack_), (sensitivity.least - slack_) / past_unit(), unsure, stamp);
-  alarmed_ = confidence() >= evidence;
+  // What counted less while more was doubted must not become an alarm of fewer steps.
+  alarmed_ = confidence() >= evidence && up_.run() >= sensitivity.steps;
   down_.add(clipped(-deviation - slack_), 0, unsure, stamp);
   if (sure(down_) >= evidence) {
     restart();

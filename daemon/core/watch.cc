@@ -23,10 +23,10 @@ constexpr double kMaxPairOffset = 0.14;
 // The cost model's error between stages, where ranks have no equals to be compared with.
 constexpr double kTypicalModelError = 0.15;
 constexpr double kMaxModelError = 0.40;
-// Healthy devices drift by about this against each other, slowly. Without the slack 5 % is found
-// sooner, but uneven work, which shifts medians, has healthy devices named.
-constexpr double kRankSlack = 0.005;
+// Healthy devices drift by about this against each other, slowly; more where the work is uneven,
+// as that shifts medians.
 constexpr double kRankWander = 0.0045;
+constexpr double kUnevenWander = 0.02;
 // Nobody would act on a rise of less.
 constexpr double kLeastRankRise = 0.04;
 constexpr std::uint32_t kRankSteps = 3;
@@ -206,10 +206,14 @@ void Watch::forget(RankId rank) {
   input_.forget(rank);
 }
 
+bool Watch::uneven() const {
+  return rotating_ranks_.level().blamed() || rotating_replicas_.level().blamed();
+}
+
 Sensitivity Watch::rank_sensitivity() const {
-  Sensitivity out = Sensitivity::of(rank_noise_.at_once(), kRankSteps, kRankSlack);
+  Sensitivity out = Sensitivity::of(rank_noise_.at_once(), kRankSteps, 0);
   out.small_steps = kSmallRankSteps;
-  out.wander = kRankWander;
+  out.wander = uneven() ? kUnevenWander : kRankWander;
   out.least = kLeastRankRise;
   return out.among(roles_.held());
 }

@@ -183,6 +183,8 @@ class Watch {
   /// A blamed rank is healthy again.
   [[nodiscard]] bool back(RankId rank) const;
   [[nodiscard]] Sensitivity rank_sensitivity() const;
+  /// The work is known to be uneven: each step another rank or replica is slow.
+  [[nodiscard]] bool uneven() const;
   [[nodiscard]] Sensitivity wall_sensitivity() const;
   [[nodiscard]] Sensitivity rotating_sensitivity() const;
 

@@ -81,6 +81,21 @@ TEST(Level, SmallSpikesNeedOneMoreInARowThanLargeOnes) {
   }
 }
 
+TEST(Level, LessDoubtMakesNoAlarmOfTwoSpikes) {
+  Level level(8, kNoOffsetLimit, 0.03);
+  Sensitivity sensitivity = Sensitivity::of(0.01, 3, 0);
+  std::uint64_t step = 0;
+  for (int i = 0; i < 40; ++i) {
+    level.observe(0, sensitivity, {++step, 0});
+  }
+  for (const double wander : {0.02, 0.0045, 0.0045}) {
+    ASSERT_FALSE(level.alarmed());
+    sensitivity.wander = wander;
+    level.observe(0.4, sensitivity, {++step, 0});
+  }
+  EXPECT_TRUE(level.alarmed());
+}
+
 int median(std::vector<int> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
                    values.end());
