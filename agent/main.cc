@@ -1,6 +1,7 @@
 #include "agent/collect/agent_protocol.h"
 #include "agent/collect/daemon_link.h"
 #include "agent/collect/rank_directory.h"
+#include "agent/doctor/command.h"
 #include "agent/health/command.h"
 #include "agent/ras/command.h"
 #include "base/log/log.h"
@@ -217,6 +218,7 @@ int run(int argc, char** argv) {
           "  tapas-agent --check-config                 exit 0 when it is good, 78 when not\n\n") +
       describe_agent_options());
   std::function<int()> chosen;
+  doctor::add_doctor_command(app, chosen);
   health::add_health_command(app, chosen);
   ras::add_ras_command(app, chosen);
   try {

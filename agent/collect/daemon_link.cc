@@ -347,6 +347,9 @@ std::array<int, 2> DaemonLink::descriptors() const {
 
 std::uint64_t DaemonLink::rebuilds() const { return impl_->generation; }
 bool DaemonLink::refused() const { return impl_->refused; }
+bool DaemonLink::kept_out() const {
+  return !impl_->up && (impl_->refused || impl_->reached || impl_->unfinished > 0);
+}
 
 Clock::time_point DaemonLink::next_wakeup() const {
   return impl_->up ? Clock::time_point::max() : impl_->retry_at;

@@ -73,6 +73,9 @@ class DaemonLink {
   [[nodiscard]] std::chrono::steady_clock::time_point next_wakeup() const;
   /// The daemon turned this node's key down.
   [[nodiscard]] bool refused() const;
+  /// Somebody is there and has not let us in so far: for lack of the right keys on either side,
+  /// which a daemon does not tell, or because it has too much to do.
+  [[nodiscard]] bool kept_out() const;
 
  private:
   struct Impl;

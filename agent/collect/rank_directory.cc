@@ -61,6 +61,8 @@ Result<void> write_file(const std::string& path, std::string_view text) {
 
 }  // namespace
 
+bool is_rank_file(std::string_view name) { return name.starts_with(kRankPrefix); }
+
 RankDirectory::RankDirectory(std::string dir, std::string node, AgentProtocol& protocol)
     : dir_(std::move(dir)), node_(std::move(node)), protocol_(protocol) {}
 
@@ -69,7 +71,7 @@ void RankDirectory::scan(TimePoint now) {
   std::error_code error;
   for (fs::directory_iterator it(dir_, error), end; !error && it != end; it.increment(error)) {
     std::string file = it->path().filename();
-    if (file.starts_with(kRankPrefix) && present.size() < kMaxRankFiles) {
+    if (is_rank_file(file) && present.size() < kMaxRankFiles) {
       present.insert(std::move(file));
     }
   }

@@ -8,9 +8,13 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tapas::agent {
+
+/// Whether a file of rank_dir with this name is a rank's segment.
+[[nodiscard]] bool is_rank_file(std::string_view name);
 
 /// The ranks of this node, found as files in one folder, and the plans they read from it. Moves
 /// what they say into the protocol and the protocol's orders to them. One thread.
