@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::string_view kModule = "ranks";
 constexpr std::string_view kRankPrefix = "tapas-rank.";
+constexpr std::string_view kPluginPrefix = "tapas-nccl.";
 constexpr std::size_t kMaxRankFiles = wire::kMaxAttachments * wire::kMaxRanksPerAttachment;
 /// Per rank and poll, so that one rank cannot keep the others waiting.
 constexpr std::size_t kRecordsPerPoll = 1024;
@@ -61,7 +62,9 @@ Result<void> write_file(const std::string& path, std::string_view text) {
 
 }  // namespace
 
-bool is_rank_file(std::string_view name) { return name.starts_with(kRankPrefix); }
+bool is_rank_file(std::string_view name) {
+  return name.starts_with(kRankPrefix) || name.starts_with(kPluginPrefix);
+}
 
 RankDirectory::RankDirectory(std::string dir, std::string node, AgentProtocol& protocol)
     : dir_(std::move(dir)), node_(std::move(node)), protocol_(protocol) {}
@@ -88,12 +91,18 @@ void RankDirectory::scan(TimePoint now) {
       ++it;
       continue;
     }
-    leave(entry, now);
+    leave(it->first, entry, now);
     it = ranks_.erase(it);
   }
-  for (const std::string& file : present) {
-    visit(file, now);
+  // A script's file before its plugin's, against the order of names.
+  for (auto file = present.rbegin(); file != present.rend(); ++file) {
+    visit(*file, now);
   }
+}
+
+bool RankDirectory::outranked(const std::string& file) const {
+  return file.starts_with(kPluginPrefix) &&
+         ranks_.contains(std::string(kRankPrefix) + file.substr(kPluginPrefix.size()));
 }
 
 void RankDirectory::visit(const std::string& file, TimePoint now) {
@@ -109,14 +118,20 @@ void RankDirectory::visit(const std::string& file, TimePoint now) {
     }
     if (!segment->alive()) {
       Entry remains{*std::move(segment)};
-      leave(remains, now);
+      leave(file, remains, now);
       return;
     }
     found = ranks_.emplace(file, Entry{*std::move(segment)}).first;
   }
   Entry& entry = found->second;
-  if (entry.attached) {
+  if (entry.attached || outranked(file)) {
     return;
+  }
+  if (file.starts_with(kRankPrefix)) {
+    const auto observer = ranks_.find(std::string(kPluginPrefix) + file.substr(kRankPrefix.size()));
+    if (observer != ranks_.end()) {
+      detach(observer->second, now);
+    }
   }
   const RankSegment& segment = entry.segment;
   entry.attached = protocol_.attach_rank(segment.job(), segment.session(), segment.describe(), now);
@@ -126,29 +141,34 @@ void RankDirectory::visit(const std::string& file, TimePoint now) {
   }
 }
 
-void RankDirectory::leave(Entry& entry, TimePoint now) {
-  drain(entry, now);
+void RankDirectory::leave(const std::string& file, Entry& entry, TimePoint now) {
+  drain(file, entry, now);
+  detach(entry, now);
+  entry.segment.remove_file();
+}
+
+void RankDirectory::detach(Entry& entry, TimePoint now) {
   if (entry.attached) {
     log::info(kModule,
               fmt::format("rank left: job={} rank={}", entry.segment.job(), entry.segment.rank()));
     protocol_.detach_rank(entry.segment.job(), entry.segment.rank(), now);
+    entry.attached = false;
   }
-  entry.segment.remove_file();
 }
 
 void RankDirectory::poll(TimePoint now) {
   for (auto& [file, entry] : ranks_) {
-    drain(entry, now);
+    drain(file, entry, now);
   }
 }
 
-void RankDirectory::drain(Entry& entry, TimePoint now) {
+void RankDirectory::drain(const std::string& file, Entry& entry, TimePoint now) {
   RankSegment& segment = entry.segment;
   if (!segment.intact()) {
     return;  // The next scan drops it.
   }
   buffer_.clear();
-  segment.read_records(buffer_, kRecordsPerPoll);
+  segment.read_records(buffer_, kRecordsPerPoll, !outranked(file));
   protocol_.queue_records(buffer_, now);
   protocol_.count_dropped(segment.take_dropped());
   if (segment.bad_records() != entry.bad_reported) {

@@ -18,6 +18,10 @@ namespace tapas::agent {
 
 /// The ranks of this node, found as files in one folder, and the plans they read from it. Moves
 /// what they say into the protocol and the protocol's orders to them. One thread.
+///
+/// A rank may have two files: its script's own, and that of NCCL's plugin, which observes it. The
+/// script's goes first: while it is there, orders go to it and the plugin's step records are left
+/// out, so that no step is told twice.
 class RankDirectory {
  public:
   RankDirectory(std::string dir, std::string node, AgentProtocol& protocol);
@@ -39,8 +43,11 @@ class RankDirectory {
     bool attached = false;
     std::uint64_t bad_reported = 0;
   };
-  void drain(Entry& entry, TimePoint now);
-  void leave(Entry& entry, TimePoint now);
+  void drain(const std::string& file, Entry& entry, TimePoint now);
+  void leave(const std::string& file, Entry& entry, TimePoint now);
+  void detach(Entry& entry, TimePoint now);
+  /// True for a plugin's file when the rank's script has its own.
+  [[nodiscard]] bool outranked(const std::string& file) const;
   void visit(const std::string& file, TimePoint now);
 
   const std::string dir_;

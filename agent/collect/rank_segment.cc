@@ -2,7 +2,6 @@
 
 #include "agent/rank/segment.h"
 #include "base/ids.h"
-#include "wire/record_codec.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -17,6 +16,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 namespace tapas::agent {
 
@@ -166,25 +166,40 @@ bool RankSegment::alive() const {
   return held && intact() && segment_->closed.load(std::memory_order_acquire) == 0;
 }
 
-std::size_t RankSegment::read_records(std::vector<std::byte>& out, std::size_t max_records) {
+std::size_t RankSegment::read_records(std::vector<std::byte>& out, std::size_t max_records,
+                                      bool steps) {
   RecordRing ring(segment_, ring_records_);
   if (ring.resynchronise()) {
     ++bad_records_;
   }
   std::size_t taken = 0;
-  wire::StepRecord record;  // A copy: the rank could change its own between check and use.
-  while (taken < max_records && ring.pop(record)) {
-    const bool ours = record.job == job_hash_ && record.session == session_ &&
-                      record.node == node_hash_ && record.rank == rank_;
-    const auto bytes = std::as_bytes(std::span(&record, 1));
-    if (!ours || record.kind != wire::RecordKind::kStep || !wire::decode_records(bytes)) {
+  wire::StepRecord raw;  // A copy: the rank could change its own between check and use.
+  while (taken < max_records && ring.pop(raw)) {
+    const auto bytes = std::as_bytes(std::span(&raw, 1));
+    const auto decoded = wire::decode_records(bytes);
+    if (!decoded || !is_own(decoded->front())) {
       ++bad_records_;
+      continue;
+    }
+    if (!steps && raw.kind == wire::RecordKind::kStep) {
       continue;
     }
     out.insert(out.end(), bytes.begin(), bytes.end());
     ++taken;
   }
   return taken;
+}
+
+bool RankSegment::is_own(const wire::Record& record) const {
+  const auto matches = [this](const auto& one, std::uint64_t node) {
+    return one.job == job_hash_ && one.session == session_ && node == node_hash_ &&
+           one.rank == rank_;
+  };
+  if (const auto* step = std::get_if<wire::StepRecord>(&record)) {
+    return matches(*step, step->node);
+  }
+  const auto* link = std::get_if<wire::LinkRecord>(&record);
+  return link != nullptr && matches(*link, link->source_node);
 }
 
 std::uint64_t RankSegment::take_dropped() {

@@ -2,6 +2,7 @@
 
 #include "agent/collect/agent_protocol.h"
 #include "base/result.h"
+#include "wire/record_codec.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -41,9 +42,10 @@ class RankSegment {
   /// False when somebody cut the file: touching the memory would then kill this process.
   [[nodiscard]] bool intact() const;
 
-  /// Appends up to `max_records` checked records to `out`. Records that are malformed or name
-  /// another rank, job, node or session are left out and counted in bad_records().
-  std::size_t read_records(std::vector<std::byte>& out, std::size_t max_records);
+  /// Appends up to `max_records` checked step and link records to `out`. Records that are malformed
+  /// or name another rank, job, node or session are left out and counted in bad_records(). With
+  /// `steps` false step records are left out, too.
+  std::size_t read_records(std::vector<std::byte>& out, std::size_t max_records, bool steps = true);
   [[nodiscard]] std::uint64_t bad_records() const { return bad_records_; }
   /// Records that the rank lost to a full ring since the last call.
   [[nodiscard]] std::uint64_t take_dropped();
@@ -58,6 +60,7 @@ class RankSegment {
  private:
   RankSegment() = default;
   void unmap();
+  [[nodiscard]] bool is_own(const wire::Record& record) const;
 
   Segment* segment_ = nullptr;
   std::size_t mapped_bytes_ = 0;

@@ -131,8 +131,10 @@ class RecordRing {
         slots_(reinterpret_cast<std::byte*>(segment) + kRingOffset),
         records_(records) {}
 
-  /// False, and the loss counted, when it is full.
-  bool push(const wire::StepRecord& record) {
+  /// A StepRecord or a LinkRecord. False, and the loss counted, when it is full.
+  template <typename Record = wire::StepRecord>
+  bool push(const Record& record) {
+    static_assert(sizeof(Record) == wire::kRecordBytes);
     const std::uint64_t head = segment_->head.load(std::memory_order_relaxed);
     if (head - segment_->tail.load(std::memory_order_acquire) >= records_) {
       segment_->dropped.fetch_add(1, std::memory_order_relaxed);
@@ -143,7 +145,7 @@ class RecordRing {
     return true;
   }
 
-  /// False when there is none.
+  /// False when there is none. Its kind tells whether it is one: the bytes are as they lie there.
   bool pop(wire::StepRecord& record) {
     const std::uint64_t tail = segment_->tail.load(std::memory_order_relaxed);
     if (segment_->head.load(std::memory_order_acquire) == tail) {

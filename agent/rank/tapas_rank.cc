@@ -1,5 +1,6 @@
 #include "agent/rank/tapas_rank.h"
 
+#include "agent/rank/observer.h"
 #include "agent/rank/segment.h"
 #include "base/ids.h"
 
@@ -174,7 +175,8 @@ void advance(SegmentReply& state, const tapas_reply& reply) {
 
 }  // namespace
 
-int tapas_rank_open(const tapas_rank_options* options, tapas_rank** rank) {
+int tapas::agent::open_rank(const tapas_rank_options* options, const char* prefix,
+                            tapas_rank** rank) {
   if (rank == nullptr) {
     return -EINVAL;
   }
@@ -189,8 +191,8 @@ int tapas_rank_open(const tapas_rank_options* options, tapas_rank** rank) {
   auto* fresh = new (memory) tapas_rank;
   const std::uint64_t job = tapas::name_hash(options->job);
   std::snprintf(fresh->dir, sizeof(fresh->dir), "%s", segment_dir(*options));
-  const int length = std::snprintf(fresh->path, sizeof(fresh->path), "%s/tapas-rank.%016llx.%u",
-                                   fresh->dir, static_cast<unsigned long long>(job), options->rank);
+  const int length = std::snprintf(fresh->path, sizeof(fresh->path), "%s/%s.%016llx.%u", fresh->dir,
+                                   prefix, static_cast<unsigned long long>(job), options->rank);
   int error = 0;
   if (length < 0 || static_cast<std::size_t>(length) >= sizeof(fresh->path)) {
     error = -ENAMETOOLONG;
@@ -211,6 +213,24 @@ int tapas_rank_open(const tapas_rank_options* options, tapas_rank** rank) {
   record.device = fresh->segment->device;
   *rank = fresh;
   return 0;
+}
+
+int tapas_rank_open(const tapas_rank_options* options, tapas_rank** rank) {
+  return tapas::agent::open_rank(options, "tapas-rank", rank);
+}
+
+bool tapas::agent::record_link(tapas_rank* rank, const wire::LinkRecord& link) {
+  if (rank == nullptr) {
+    return false;
+  }
+  wire::LinkRecord out = link;
+  out.job = rank->record.job;
+  out.session = rank->record.session;
+  out.source_node = rank->record.node;
+  out.rank = rank->record.rank;
+  out.device = rank->record.device;
+  out.end_time_ns = now_ns();
+  return rank->ring.push(out);
 }
 
 int tapas_rank_record(tapas_rank* rank, const tapas_step_record* record) {

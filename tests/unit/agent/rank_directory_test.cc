@@ -5,6 +5,7 @@
 #include "temporary_folder.h"
 #include "wire/record.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -42,6 +43,14 @@ class RankDirectoryOfOneNode : public testing::Test {
     tapas_step_record record = {};
     record.step = step;
     EXPECT_EQ(tapas_rank_record(rank.get(), &record), 1);
+  }
+
+  /// A rank that NCCL's plugin observes: the same file under the plugin's name.
+  RankHandle open_observer(std::uint32_t number) {
+    RankHandle rank = open_rank(number);
+    const std::string job = fmt::format("{:016x}.{}", name_hash("gpt3"), number);
+    std::filesystem::rename(folder.file("tapas-rank." + job), folder.file("tapas-nccl." + job));
+    return rank;
   }
 
   /// Connects and welcomes the agent, so that telemetry flows.
@@ -140,6 +149,53 @@ TEST_F(RankDirectoryOfOneNode, MakesANewSessionWaitForTheOldOne) {
     }
   }
   EXPECT_TRUE(greeted);
+}
+
+TEST_F(RankDirectoryOfOneNode, ReadsAnObserverWhereTheScriptSaysNothing) {
+  const RankHandle observer = open_observer(0);
+  const RankHandle other = open_rank(1);
+  record(observer, 1);
+  record(other, 1);
+  welcome();
+  directory.scan(now);
+  EXPECT_EQ(protocol.rank_count(), 2U);
+  directory.poll(now);
+  EXPECT_EQ(records_sent(), 2U);
+}
+
+TEST_F(RankDirectoryOfOneNode, PrefersTheScriptToAnObserver) {
+  const RankHandle observer = open_observer(0);
+  welcome();
+  directory.scan(now);
+  record(observer, 1);
+  directory.poll(now);
+  EXPECT_EQ(records_sent(), 1U);
+
+  RankHandle script = open_rank(0);
+  directory.scan(now);
+  EXPECT_EQ(protocol.rank_count(), 1U);
+  record(observer, 2);
+  record(script, 2);
+  directory.poll(now);
+  EXPECT_EQ(records_sent(), 1U) << "no step is told twice";
+  // Orders go to the script.
+  protocol.received(wire::PlanChunk{"gpt3", 1, 1, true, 0, 1, "{}"}, now);
+  for (const Action& action : protocol.take_actions()) {
+    if (const auto* command = std::get_if<RankCommand>(&action)) {
+      directory.send(*command);
+    }
+  }
+  tapas_command command = {};
+  EXPECT_EQ(tapas_rank_poll(observer.get(), &command), 0);
+  EXPECT_EQ(tapas_rank_poll(script.get(), &command), 1);
+
+  script.reset();
+  directory.scan(now);
+  directory.scan(now);
+  EXPECT_EQ(protocol.rank_count(), 1U) << "the observer is still there";
+  record(observer, 3);
+  directory.poll(now);
+  EXPECT_EQ(records_sent(), 1U);
 }
 
 TEST_F(RankDirectoryOfOneNode, IgnoresFilesThatAreNoRanks) {
