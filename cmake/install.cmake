@@ -13,6 +13,7 @@ install(
   TARGETS tapas_rank
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT tapas-agent
   PUBLIC_HEADER DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT tapas-agent)
+install(TARGETS nccl_profiler LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT tapas-agent)
 install(FILES agent/rank/example_rank.c DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples
         COMPONENT tapas-agent)
 

@@ -52,6 +52,7 @@ const std::vector<Rule> kRules = {
     {"agent/rank", {"base", "wire"}, {"fmt/", "tl/", "tapas_rank.h"}, true},
     {"agent/ras", {"base"}, {"fmt/", "tl/", "nlohmann/", "CLI/"}, true},
     {"agent/health", {"base"}, {"fmt/", "tl/", "nlohmann/", "CLI/"}, true},
+    {"agent/nccl", {"base", "wire", "agent/rank"}, {}, true},
     {"agent/twin",
      {"base", "wire", "config", "agent", "solver/model"},
      {"fmt/", "tl/", "nlohmann/", "zmq", "CLI/"},
@@ -71,6 +72,7 @@ const std::vector<std::pair<std::string, std::regex>> kForbidden = {
     {"solver/search", std::regex("base/(json|log)/.*")},
     {"solver/replan", std::regex("base/(json|log)/.*")},
     {"daemon/core", std::regex("base/(json|log)/.*|solver/(topo|model/io)/.*")},
+    {"agent/nccl", std::regex("base/(json|log)/.*")},
     {"agent/rank", std::regex("base/(json|log)/.*")},
     {"ctl", std::regex("daemon/(store/(?!journal\\.h)|recording/(?!(format|replay)\\.h)).*")},
 };
