@@ -11,6 +11,8 @@ namespace tapas::nccl {
 namespace {
 
 constexpr std::size_t kMaxPeers = 1U << 20U;
+// The daemon follows ranks that tell a step at least as often (StepWindow of daemon/core).
+constexpr std::uint64_t kMostRare = 8;
 
 const char* variable(const char* name) {
   const char* value = std::getenv(name);
@@ -134,7 +136,7 @@ bool read_settings(Settings& settings, char* problem, std::size_t problem_size) 
   std::uint64_t settle_s = 60;
   std::uint64_t every = 8;
   if (!number_of("TAPAS_NCCL_SETTLE_S", 0, 86'400, settle_s, problem, problem_size) ||
-      !number_of("TAPAS_NCCL_EVERY", 1, 100'000, every, problem, problem_size) ||
+      !number_of("TAPAS_NCCL_EVERY", 1, kMostRare, every, problem, problem_size) ||
       !number_of("NCCL_PROFILE_EVENT_MASK", 0, INT32_MAX, settings.fixed_mask, problem,
                  problem_size) ||
       !read_peers(ranks, own, settings, problem, problem_size)) {

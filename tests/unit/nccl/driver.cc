@@ -6,12 +6,14 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 #include <variant>
 
@@ -133,7 +135,7 @@ void set_environment(const char* name, const std::string& value) {
   ::setenv(name, value.c_str(), 1);
 }
 
-Driver::Driver(int version) : version_(version) {
+Driver::Driver(int version) {
   lines_said.clear();
   set_environment("TAPAS_JOB", "gpt3");
   set_environment("TAPAS_SESSION", std::to_string(kSession));
@@ -143,7 +145,10 @@ Driver::Driver(int version) : version_(version) {
   set_environment("TAPAS_NCCL_SETTLE_S", "0");
   set_environment("TAPAS_NCCL_EVERY", "1");
   ::unsetenv("NCCL_PROFILE_EVENT_MASK");
-  library_ = ::dlopen(TAPAS_PROGRAM_DIR "/libnccl-profiler-tapas.so", RTLD_NOW | RTLD_LOCAL);
+  const std::string copy = folder.file("libnccl-profiler-tapas.so");
+  std::filesystem::copy_file(TAPAS_PROGRAM_DIR "/libnccl-profiler-tapas.so", copy);
+  library_ = ::dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ::unlink(copy.c_str());
   if (library_ == nullptr) {
     ADD_FAILURE() << ::dlerror();
     std::abort();
@@ -153,6 +158,15 @@ Driver::Driver(int version) : version_(version) {
   EXPECT_NE(found, nullptr);
   (version == 4 ? static_cast<void>(v4_ = static_cast<const abi::ProfilerV4*>(found))
                 : static_cast<void>(v5_ = static_cast<const abi::ProfilerV5*>(found)));
+}
+
+void Driver::be(std::uint32_t rank, const std::string& ranks, std::uint32_t slot,
+                const std::string& node) {
+  set_environment("RANK", std::to_string(rank));
+  set_environment("TAPAS_RANKS", folder.write("ranks", ranks));
+  set_environment("TAPAS_RANK_DIR", folder.path());
+  slot_ = slot;
+  node_ = node;
 }
 
 Driver::~Driver() { ::dlclose(library_); }
@@ -254,7 +268,7 @@ const std::vector<std::string>& Driver::said() const { return lines_said; }
 
 agent::RankSegment Driver::segment() {
   auto segment = agent::RankSegment::open(
-      folder.file(fmt::format("tapas-nccl.{:016x}.{}", name_hash("gpt3"), kSlot)), "n0");
+      folder.file(fmt::format("tapas-nccl.{:016x}.{}", name_hash("gpt3"), slot_)), node_);
   if (!segment) {
     ADD_FAILURE() << segment.error().message;
     std::abort();

@@ -37,6 +37,10 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
+  /// Before the first communicator: the environment of another rank.
+  void be(std::uint32_t rank, const std::string& ranks, std::uint32_t slot,
+          const std::string& node);
+
   void* communicator(int ranks, int rank);
   void finalize(void* context);
 
@@ -68,7 +72,8 @@ class Driver {
  private:
   void read();
 
-  const int version_;
+  std::uint32_t slot_ = kSlot;
+  std::string node_ = "n0";
   void* library_ = nullptr;
   const abi::ProfilerV4* v4_ = nullptr;
   const abi::ProfilerV5* v5_ = nullptr;
@@ -77,7 +82,7 @@ class Driver {
   std::vector<wire::LinkRecord> links_;
 };
 
-/// Loads again with a changed environment: set before the first communicator comes.
+/// Counts for the communicator that comes next where there is none.
 void set_environment(const char* name, const std::string& value);
 
 }  // namespace tapas::nccl

@@ -79,9 +79,9 @@ TEST_F(PluginSettings, AreRefusedWithTheReason) {
   EXPECT_EQ(read(), "none of RANK, SLURM_PROCID and OMPI_COMM_WORLD_RANK has this process's rank");
   set("RANK", "0");
   set("TAPAS_NCCL_EVERY", "0");
-  EXPECT_EQ(read(), "TAPAS_NCCL_EVERY=0 is not a number from 1 to 100000");
+  EXPECT_EQ(read(), "TAPAS_NCCL_EVERY=0 is not a number from 1 to 8");
   set("TAPAS_NCCL_EVERY", "4x");
-  EXPECT_EQ(read(), "TAPAS_NCCL_EVERY=4x is not a number from 1 to 100000");
+  EXPECT_EQ(read(), "TAPAS_NCCL_EVERY=4x is not a number from 1 to 8");
   ::unsetenv("TAPAS_NCCL_EVERY");
   for (const char* line : {"n0\n", "7\n", "7 n0 more\n", "7 -n0\n", "-\n", "\n"}) {
     set("TAPAS_RANKS", folder.write("bad", line));
