@@ -10,6 +10,7 @@ namespace tapas::nccl::abi {
 
 /// Bits of the activation mask; the type of a descriptor is one of them.
 enum EventType : std::uint64_t {
+  kGroup = 1U << 0U,  ///< comes with the others, asked for or not
   kColl = 1U << 1U,
   kP2p = 1U << 2U,
   kProxyOp = 1U << 3U,
@@ -41,7 +42,7 @@ struct P2p {
   const char* datatype;
   std::size_t count;
   int peer;
-  std::uint8_t channels;  ///< not set for a version 4 plugin
+  std::uint8_t channels;  ///< may be more than tell of their kernels, or unset (version 4)
 };
 struct ProxyOp {
   int pid;

@@ -8,7 +8,15 @@ namespace tapas::nccl {
 /// What NCCL keeps for us between two calls, in the place of a pointer: nothing is ever followed,
 /// so a handle that is late, doubled or of something gone is recognised and ignored.
 struct Handle {
-  enum Kind : std::uint8_t { kNothing = 0, kCommunicator, kOperation, kKernel, kProxyOp, kStep };
+  enum Kind : std::uint8_t {
+    kNothing = 0,
+    kCommunicator,
+    kGroup,
+    kOperation,
+    kKernel,
+    kProxyOp,
+    kStep
+  };
 
   Kind kind = kNothing;
   std::uint8_t part = 0;         ///< kKernel: channel; kProxyOp: link of the communicator

@@ -15,9 +15,6 @@ constexpr int kSuccess = 0;
 // Static memory: it is there before the first communicator and after the last one.
 constinit tapas::nccl::Witness witness;
 
-std::uint8_t channels_of(const abi::DescriptorV4& /*descriptor*/) { return 0; }
-std::uint8_t channels_of(const abi::DescriptorV5& descriptor) { return descriptor.p2p.channels; }
-
 template <typename Descriptor>
 int start(void* context, void** handle, Descriptor* descriptor) {
   if (handle == nullptr || descriptor == nullptr) {
@@ -27,11 +24,14 @@ int start(void* context, void** handle, Descriptor* descriptor) {
   const Handle parent = Handle::from_pointer(descriptor->parent);
   Handle started;
   switch (descriptor->type) {
+    case abi::kGroup:
+      started = witness.start_group(communicator);
+      break;
     case abi::kColl:
       started = witness.launch(communicator, descriptor->coll);
       break;
     case abi::kP2p:
-      started = witness.launch(communicator, descriptor->p2p, channels_of(*descriptor));
+      started = witness.launch(communicator, descriptor->p2p);
       break;
     case abi::kKernelCh:
       started = witness.start(parent, descriptor->kernel);

@@ -9,13 +9,13 @@ namespace tapas::nccl {
 
 /// Places for things under way, taken and given back by any thread without waiting. A place has a
 /// generation, so that who comes late finds somebody else there and keeps off. What was never given
-/// back (its end got lost) is taken over after kStaleNs.
+/// back (its end got lost) is taken over after kStaleNs, when the turn comes to its place again.
 template <typename T, std::size_t kPlaces>
 class Pool {
   static_assert(kPlaces <= 65'536);
 
  public:
-  static constexpr std::uint64_t kStaleNs = 120'000'000'000;
+  static constexpr std::uint64_t kStaleNs = 20'000'000'000;
   struct Taken {
     T* item = nullptr;  ///< nullptr = no place
     std::uint16_t index = 0;

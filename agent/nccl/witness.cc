@@ -169,6 +169,15 @@ Communicator* Witness::find(Handle communicator) {
              : nullptr;
 }
 
+Handle Witness::start_group(Handle communicator) {
+  if (find(communicator) == nullptr) {
+    return {};
+  }
+  Handle group = communicator;
+  group.kind = Handle::kGroup;
+  return group;
+}
+
 Handle Witness::take_operation(std::uint64_t number, std::uint64_t now, std::uint8_t channels,
                                bool p2p) {
   if (!measuring_.load(std::memory_order_relaxed)) {
@@ -214,7 +223,7 @@ Handle Witness::launch(Handle communicator, const abi::Coll& coll) {
   return handle;
 }
 
-Handle Witness::launch(Handle communicator, const abi::P2p& p2p, std::uint8_t channels) {
+Handle Witness::launch(Handle communicator, const abi::P2p& p2p) {
   if (find(communicator) == nullptr) {
     return {};
   }
@@ -225,7 +234,7 @@ Handle Witness::launch(Handle communicator, const abi::P2p& p2p, std::uint8_t ch
   if (p2p.function != nullptr && std::strcmp(p2p.function, "Send") == 0) {
     event.sent_bytes = p2p.count * element_bytes(p2p.datatype);
   }
-  const Handle handle = take_operation(event.number, now_ns(), channels, /*p2p=*/true);
+  const Handle handle = take_operation(event.number, now_ns(), 0, /*p2p=*/true);
   tell(event);
   return handle;
 }

@@ -25,9 +25,10 @@ class Witness {
   Handle join(std::uint64_t ranks, std::uint64_t rank, int* mask, abi::Logger log);
   void leave(Handle communicator);
 
+  /// NCCL 2.27 tells nothing of what is in a group that has no handle.
+  Handle start_group(Handle communicator);
   Handle launch(Handle communicator, const abi::Coll& coll);
-  /// `channels` 0 = not told: it is over when all that began have ended.
-  Handle launch(Handle communicator, const abi::P2p& p2p, std::uint8_t channels);
+  Handle launch(Handle communicator, const abi::P2p& p2p);
   Handle start(Handle operation, const abi::KernelCh& kernel);
   Handle start(Handle communicator, const abi::ProxyOp& proxy_op);
   Handle start_step(Handle proxy_op);
@@ -48,7 +49,7 @@ class Witness {
     std::atomic<std::uint64_t> end_ns{0};    ///< GPU clock; the last channel's end
     std::atomic<std::uint64_t> started{0};   ///< a bit for each channel
     std::atomic<std::uint64_t> stopped{0};
-    std::atomic<std::uint8_t> channels{0};
+    std::atomic<std::uint8_t> channels{0};  ///< 0 = not known: over when all that began have ended
     std::atomic<bool> p2p{false};
   };
   struct Step {

@@ -184,24 +184,40 @@ void Driver::finalize(void* context) {
   EXPECT_EQ(v4_ != nullptr ? v4_->finalize(context) : v5_->finalize(context), 0);
 }
 
+void* Driver::group(void* context) {
+  return start(v4_, v5_, context, nullptr, abi::kGroup, [](auto&) {});
+}
+
 void* Driver::coll(void* context, const char* function, std::size_t count, std::uint8_t channels) {
-  return start(v4_, v5_, context, nullptr, abi::kColl, [&](auto& descriptor) {
+  void* const parent = group(context);
+  if (v4_ != nullptr && parent == nullptr) {
+    return nullptr;  // As NCCL 2.27.
+  }
+  void* const handle = start(v4_, v5_, context, parent, abi::kColl, [&](auto& descriptor) {
     descriptor.coll.function = function;
     descriptor.coll.count = count;
     descriptor.coll.datatype = "ncclBfloat16";
     descriptor.coll.channels = channels;
   });
+  stop(parent);
+  return handle;
 }
 
 void* Driver::p2p(void* context, const char* function, std::size_t count, int peer,
                   std::uint8_t channels) {
-  return start(v4_, v5_, context, nullptr, abi::kP2p, [&](auto& descriptor) {
+  void* const parent = group(context);
+  if (v4_ != nullptr && parent == nullptr) {
+    return nullptr;
+  }
+  void* const handle = start(v4_, v5_, context, parent, abi::kP2p, [&](auto& descriptor) {
     descriptor.p2p.function = function;
     descriptor.p2p.count = count;
     descriptor.p2p.datatype = "ncclBfloat16";
     descriptor.p2p.peer = peer;
     descriptor.p2p.channels = channels;
   });
+  stop(parent);
+  return handle;
 }
 
 void* Driver::kernel(void* operation, std::uint8_t channel, std::uint64_t begin_ns) {

@@ -44,6 +44,8 @@ class Driver {
   void* communicator(int ranks, int rank);
   void finalize(void* context);
 
+  void* group(void* context);
+  /// In a group of its own; without a handle for that NCCL 2.27 tells nothing.
   void* coll(void* context, const char* function, std::size_t count, std::uint8_t channels = 2);
   void* p2p(void* context, const char* function, std::size_t count, int peer,
             std::uint8_t channels = 1);
