@@ -24,7 +24,19 @@ thread_local bool in_callback = false;
 
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+static void count() {
+  if (in_callback) {
+    forbidden.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// Of the sanitizers' own interface; GCC does not install its header.
+extern "C" int __sanitizer_install_malloc_and_free_hooks(  // NOLINT
+    void (*on_malloc)(const volatile void*, std::size_t), void (*on_free)(const volatile void*));
+[[maybe_unused]] static const int kHooked = __sanitizer_install_malloc_and_free_hooks(
+    [](const volatile void*, std::size_t) { count(); }, [](const volatile void*) { count(); });
+#else
 // The program's own definitions go before libc's, in the plugin, too.
 #define TAPAS_INTERPOSED extern "C" __attribute__((visibility("default")))
 
@@ -35,11 +47,6 @@ void* __libc_calloc(std::size_t, std::size_t);  // NOLINT
 void* __libc_realloc(void*, std::size_t);       // NOLINT
 }
 
-static void count() {
-  if (in_callback) {
-    forbidden.fetch_add(1, std::memory_order_relaxed);
-  }
-}
 TAPAS_INTERPOSED void* malloc(std::size_t size) {
   count();
   return __libc_malloc(size);

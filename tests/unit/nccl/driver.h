@@ -11,13 +11,8 @@
 
 namespace tapas::nccl {
 
-/// Calls that no callback may make, counted while one runs. Only where no sanitizer has taken these
-/// functions itself.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kCallsCounted = false;
-#else
-inline constexpr bool kCallsCounted = true;
-#endif
+/// Calls that no callback may make, counted while one runs: of malloc and its kin, of
+/// pthread_mutex_lock and sched_yield. A sanitizer has the latter itself: then only the former.
 [[nodiscard]] std::uint64_t forbidden_calls();
 /// Between these, calls of this thread are counted.
 void enter_callback();
