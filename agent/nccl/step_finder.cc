@@ -33,7 +33,7 @@ std::uint32_t StepFinder::kind_of(const CollLaunch& launch) {
 }
 
 std::uint64_t StepFinder::launch(const CollLaunch& launch) {
-  const std::uint32_t kind = kind_of(launch);
+  const std::uint32_t kind = launch.bytes < kLeastBytes ? kNone : kind_of(launch);
   if (kind == kNone) {
     return 0;
   }

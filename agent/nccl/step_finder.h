@@ -17,9 +17,12 @@ struct CollLaunch {
 /// Finds the steps of a training loop in the sequence of its collectives: NCCL knows none. When the
 /// sequence has repeated itself for long enough, its largest collective becomes the marker, and the
 /// number of markers since the start gives the number of the step: the same on all ranks, whenever
-/// each of them got to know its own sequence. Fixed memory; one thread.
+/// each of them got to know its own sequence. Small collectives do not count: losses, norms and
+/// barriers come when they like, and not on all ranks. Fixed memory; one thread.
 class StepFinder {
  public:
+  static constexpr std::uint64_t kLeastBytes = 4096;
+
   constexpr StepFinder() = default;
 
   /// How long the sequence must repeat first. Shorter than a step, and a loop inside the step (its

@@ -43,7 +43,7 @@ class Load {
     const double begin = thread_cpu_s();
     for (std::uint64_t step = 0; step < kSteps; ++step) {
       for (std::uint64_t i = 1; i <= kOpsPerStep; ++i) {
-        operation(i == kOpsPerStep ? 1'000'000 : 1'000);
+        operation(i == kOpsPerStep ? 1'000'000 : 10'000);
       }
     }
     return 1e9 * (thread_cpu_s() - begin) / static_cast<double>(pairs_);
