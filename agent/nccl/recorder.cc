@@ -38,6 +38,8 @@ int Recorder::open(const Settings& settings) {
 void Recorder::close() {
   tapas_rank_close(rank_);
   rank_ = nullptr;
+  settings_.peers = nullptr;
+  settings_.peer_count = 0;
   open_ = {};
   ended_step_ = 0;
   mask_ = 0;

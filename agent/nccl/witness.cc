@@ -88,7 +88,8 @@ bool Witness::open(abi::Logger log) {
   if (good) {
     const Turn turn(recording_);
     if (const int error = recorder_.open(settings_); error != 0) {
-      std::snprintf(problem, sizeof(problem), "cannot open the shared memory of rank %u: %s",
+      std::snprintf(problem, sizeof(problem),
+                    "cannot open the memory of device slot %u in TAPAS_RANK_DIR: %s",
                     settings_.slot, std::strerror(-error));
       free_settings(settings_);
       good = false;
@@ -105,14 +106,15 @@ bool Witness::open(abi::Logger log) {
 
 Handle Witness::join(std::uint64_t ranks, std::uint64_t rank, int* mask, abi::Logger log) {
   const Turn turn(joining_);
-  if (mask != nullptr) {
-    mask_.store(mask, std::memory_order_relaxed);
-    std::atomic_ref<int>(*mask).store(0, std::memory_order_relaxed);
+  if (mask == nullptr) {
+    return {};
   }
   pid_.store(::getpid(), std::memory_order_relaxed);
   if (joined_ == 0 && !open(log)) {
+    std::atomic_ref<int>(*mask).store(0, std::memory_order_relaxed);
     return {};
   }
+  mask_.store(mask, std::memory_order_relaxed);
   // At time 0: a communicator never gets stale.
   const auto taken = communicators_.take(0);
   if (taken.item == nullptr) {
@@ -387,10 +389,17 @@ void Witness::empty_queue(std::size_t most) {
 }
 
 void Witness::set_mask() {
+  // Written when it changes only: all threads of NCCL read it at each launch.
   const auto mask = static_cast<int>(recorder_.mask());
-  measuring_.store((mask & abi::kKernelCh) != 0, std::memory_order_relaxed);
+  const bool measuring = (mask & abi::kKernelCh) != 0;
+  if (measuring_.load(std::memory_order_relaxed) != measuring) {
+    measuring_.store(measuring, std::memory_order_relaxed);
+  }
   if (int* const nccl = mask_.load(std::memory_order_relaxed)) {
-    std::atomic_ref<int>(*nccl).store(mask, std::memory_order_relaxed);
+    const std::atomic_ref<int> shown(*nccl);
+    if (shown.load(std::memory_order_relaxed) != mask) {
+      shown.store(mask, std::memory_order_relaxed);
+    }
   }
 }
 

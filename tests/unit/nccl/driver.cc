@@ -196,6 +196,9 @@ void* Driver::group(void* context) {
 }
 
 void* Driver::coll(void* context, const char* function, std::size_t count, std::uint8_t channels) {
+  if (!asked_for(abi::kColl)) {
+    return nullptr;
+  }
   void* const parent = group(context);
   if (v4_ != nullptr && parent == nullptr) {
     return nullptr;  // As NCCL 2.27.
