@@ -55,7 +55,7 @@ void Recorder::handle(const Event& event, Communicators& communicators) {
       finished(event, communicators);
       break;
     case Event::kCommunicatorGone:
-      finder_.forget(event.communicator);
+      finder_.forget(event.launch.communicator);
       if (!finder_.found()) {
         choose_mask(0);
       }
@@ -65,7 +65,7 @@ void Recorder::handle(const Event& event, Communicators& communicators) {
 
 void Recorder::launched(const Event& event) {
   answer_orders();
-  sent_bytes_ += event.sent_bytes;
+  sent_bytes_ += event.launch.bytes;
   if (event.kind == Event::kP2pLaunched || lost_) {
     return;
   }

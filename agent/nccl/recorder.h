@@ -17,12 +17,10 @@ struct Event {
   enum Kind : std::uint8_t { kCollLaunched, kP2pLaunched, kFinished, kCommunicatorGone };
 
   Kind kind = kCollLaunched;
-  bool p2p = false;                ///< kFinished
-  std::uint32_t communicator = 0;  ///< launched, gone
-  std::uint64_t number = 0;        ///< of the operation, in the order of launches
-  CollLaunch launch;               ///< kCollLaunched
-  std::uint64_t sent_bytes = 0;    ///< launched
-  std::uint64_t begin_ns = 0;      ///< kFinished: by the GPU's clock
+  bool p2p = false;            ///< kFinished
+  std::uint64_t number = 0;    ///< of the operation, in the order of launches
+  CollLaunch launch;           ///< of a kP2pLaunched the bytes, of a kCommunicatorGone which one
+  std::uint64_t begin_ns = 0;  ///< kFinished: by the GPU's clock
   std::uint64_t end_ns = 0;
 };
 

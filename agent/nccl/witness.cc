@@ -150,7 +150,7 @@ void Witness::leave(Handle communicator) {
   }
   Event event;
   event.kind = Event::kCommunicatorGone;
-  event.communicator = id_of(communicator);
+  event.launch.communicator = id_of(communicator);
   tell(event);
   if (--joined_ == 0) {
     const Turn recording(recording_);
@@ -210,14 +210,12 @@ Handle Witness::launch(Handle communicator, const abi::Coll& coll) {
   const std::uint32_t element = element_bytes(coll.datatype);
   Event event;
   event.kind = Event::kCollLaunched;
-  event.communicator = id_of(communicator);
   event.number = launches_.fetch_add(1, std::memory_order_relaxed);
-  event.sent_bytes = sent_bytes(coll.function, coll.count, element, ranks);
-  event.launch.kind =
-      hash(hash(hash(hash(event.communicator + 1U, coll.function), coll.datatype), coll.count),
-           static_cast<std::uint64_t>(coll.root));
-  event.launch.bytes = event.sent_bytes;
-  event.launch.communicator = event.communicator;
+  event.launch.communicator = id_of(communicator);
+  event.launch.kind = hash(
+      hash(hash(hash(event.launch.communicator + 1U, coll.function), coll.datatype), coll.count),
+      static_cast<std::uint64_t>(coll.root));
+  event.launch.bytes = sent_bytes(coll.function, coll.count, element, ranks);
   event.launch.time_ns = now_ns();
   const Handle handle =
       take_operation(event.number, event.launch.time_ns, coll.channels, /*p2p=*/false);
@@ -231,10 +229,9 @@ Handle Witness::launch(Handle communicator, const abi::P2p& p2p) {
   }
   Event event;
   event.kind = Event::kP2pLaunched;
-  event.communicator = id_of(communicator);
   event.number = launches_.fetch_add(1, std::memory_order_relaxed);
   if (p2p.function != nullptr && std::strcmp(p2p.function, "Send") == 0) {
-    event.sent_bytes = p2p.count * element_bytes(p2p.datatype);
+    event.launch.bytes = p2p.count * element_bytes(p2p.datatype);
   }
   const Handle handle = take_operation(event.number, now_ns(), 0, /*p2p=*/true);
   tell(event);
@@ -366,15 +363,15 @@ void Witness::tell(const Event& event) {
   if (!events_.push(event, counts ? 0 : kEvents / 2)) {
     (counts ? counts_lost_ : operation_lost_).store(true, std::memory_order_relaxed);
   }
-  empty_queue(kEventsAtOnce);
+  empty_queue();
 }
 
-void Witness::empty_queue(std::size_t most) {
+void Witness::empty_queue() {
   if (recording_.exchange(true, std::memory_order_acquire)) {
     return;  // Somebody is at it; what is left over is taken by the next call.
   }
   Event event;
-  for (std::size_t i = 0; i < most && events_.pop(event); ++i) {
+  for (std::size_t i = 0; i < kEventsAtOnce && events_.pop(event); ++i) {
     recorder_.handle(event, communicators_);
   }
   if (counts_lost_.load(std::memory_order_relaxed)) {

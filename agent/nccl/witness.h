@@ -64,7 +64,7 @@ class Witness {
   void end_kernel(Handle kernel);
   void end_step(Handle step);
   void tell(const Event& event);
-  void empty_queue(std::size_t most);
+  void empty_queue();
   void set_mask();
   bool open(abi::Logger log);
 
