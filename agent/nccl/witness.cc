@@ -388,7 +388,7 @@ void Witness::empty_queue() {
 void Witness::set_mask() {
   // Written when it changes only: all threads of NCCL read it at each launch.
   const auto mask = static_cast<int>(recorder_.mask());
-  const bool measuring = (mask & abi::kKernelCh) != 0;
+  const bool measuring = (recorder_.mask() & abi::kKernelCh) != 0;
   if (measuring_.load(std::memory_order_relaxed) != measuring) {
     measuring_.store(measuring, std::memory_order_relaxed);
   }

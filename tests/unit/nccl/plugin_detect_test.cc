@@ -19,8 +19,6 @@ namespace {
 
 constexpr std::uint32_t kRanks = 8;
 constexpr std::uint32_t kSlowRank = 5;
-constexpr std::uint64_t kSlowFrom = 300;
-constexpr std::uint64_t kSteps = 500;
 
 /// One rank of a data-parallel job: a plugin and what is under way on its GPU.
 struct Rank {
@@ -58,7 +56,15 @@ std::string output_of(const std::string& command) {
   return text;
 }
 
-TEST(PluginRecords, NameTheRankThatOthersWaitFor) {
+/// Of so many steps one is measured.
+class PluginRecords : public testing::TestWithParam<std::uint64_t> {};
+
+INSTANTIATE_TEST_SUITE_P(OneStepOf, PluginRecords, testing::Values(1, 8));
+
+TEST_P(PluginRecords, NameTheRankThatOthersWaitFor) {
+  const std::uint64_t every = GetParam();
+  const std::uint64_t slow_from = 300 * every;
+  const std::uint64_t steps = 500 * every;
   std::string list;
   for (std::uint32_t i = 0; i < kRanks; ++i) {
     list += fmt::format("{} n{}\n", i, i);
@@ -67,15 +73,16 @@ TEST(PluginRecords, NameTheRankThatOthersWaitFor) {
   for (std::uint32_t i = 0; i < kRanks; ++i) {
     ranks[i].nccl = std::make_unique<Driver>(5);
     ranks[i].nccl->be(i, list, i, fmt::format("n{}", i));
+    set_environment("TAPAS_NCCL_EVERY", std::to_string(every));
     ranks[i].context = ranks[i].nccl->communicator(kRanks, static_cast<int>(i));
     ASSERT_NE(ranks[i].context, nullptr);
   }
   std::mt19937_64 random(7);
   std::normal_distribution<double> noise(1.0, 0.01);
-  for (std::uint64_t step = 1; step <= kSteps; ++step) {
+  for (std::uint64_t step = 1; step <= steps; ++step) {
     for (int bucket = 0; bucket < 4; ++bucket) {
       for (std::uint32_t i = 0; i < kRanks; ++i) {
-        const double slowdown = i == kSlowRank && step >= kSlowFrom ? 1.3 : 1.0;
+        const double slowdown = i == kSlowRank && step >= slow_from ? 1.3 : 1.0;
         ranks[i].free_ns += static_cast<std::uint64_t>(25e6 * slowdown * noise(random));
       }
       all_reduce(ranks, bucket == 3 ? 5'000'000 : 1'000'000, 2'000'000);
@@ -99,10 +106,12 @@ TEST(PluginRecords, NameTheRankThatOthersWaitFor) {
       out << row << '\n';
     }
   }
-  EXPECT_GT(rows.size(), kRanks * (kSteps - 20));
+  EXPECT_GT(rows.size(), kRanks * (500 - 20));
   const std::string answer = output_of(TAPAS_PROGRAM_DIR "/tapasctl replay -o json " + csv);
-  EXPECT_NE(answer.find("node rank-5 computes 1.30 times as long as its 7 equals since step 300"),
-            std::string::npos)
+  EXPECT_NE(
+      answer.find(fmt::format(
+          "node rank-5 computes 1.30 times as long as its 7 equals since step {}", slow_from)),
+      std::string::npos)
       << answer;
   EXPECT_EQ(answer.find("\"cause\""), answer.rfind("\"cause\"")) << "and nobody else: " << answer;
 }
