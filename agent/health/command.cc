@@ -1,48 +1,45 @@
 #include "agent/health/command.h"
 
-#include "agent/health/read_node.h"
-#include "agent/health/report.h"
+#include "agent/health/look.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <thread>
 
 namespace tapas::agent::health {
 namespace {
 
-constexpr double kMaxIntervalS = 3600;
+constexpr double kMaxSeconds = 3600;
 
 struct Options {
   std::string root = "/";
   std::string format = "table";
+  std::string nvml;
   double interval_s = 1;
+  double timeout_s = 10;
 };
 
 int run(const Options& options) {
-  const std::string root = options.root == "/" ? "" : options.root;
-  const Roots roots = {root + "/sys", root + "/proc"};
-  const auto before = read_node(roots);
-  if (!before) {
+  const bool here = options.root == "/";
+  LookOptions look_options;
+  look_options.roots = {here ? "/sys" : options.root + "/sys",
+                        here ? "/proc" : options.root + "/proc"};
+  look_options.nvml = here && options.nvml.empty() ? "libnvidia-ml.so.1" : options.nvml;
+  look_options.timeout =
+      std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_s * 1000));
+  look_options.interval = std::chrono::duration<double>(options.interval_s);
+  const auto report = look(look_options);
+  if (!report) {
     fmt::print(stderr, "tapas-agent health: {}; --root takes a folder that holds sys and proc\n",
-               before.error().message);
+               report.error().message);
     return 1;
   }
-  std::this_thread::sleep_for(std::chrono::duration<double>(options.interval_s));
-  auto now = read_node(roots);
-  if (!now) {
-    fmt::print(stderr, "tapas-agent health: {} any more\n", now.error().message);
-    return 1;
-  }
-  Report report;
-  report.rates = rates_between(*before, *now);
-  report.findings = findings(*now, report.rates);
-  report.node = *std::move(now);
-  const std::string text = options.format == "json" ? to_json(report) : to_text(report);
+  const std::string text = options.format == "json" ? to_json(*report) : to_text(*report);
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   return written && std::fflush(stdout) == 0 ? 0 : 1;
 }
@@ -51,10 +48,11 @@ int run(const Options& options) {
 
 void add_health_command(CLI::App& app, std::function<int()>& chosen) {
   const auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("health",
-                                      "Show what /sys and /proc tell of this node's GPUs, NICs and "
-                                      "pressure, and what is wrong. Needs "
-                                      "no configuration and no daemon");
+  CLI::App* verb =
+      app.add_subcommand("health",
+                         "Show what /sys, /proc and NVIDIA's driver tell of this node's "
+                         "GPUs, NICs and pressure, and what is wrong. Needs no "
+                         "configuration and no daemon");
   verb->add_option("--root", options->root,
                    "Folder that holds sys and proc, such as a copy of them")
       ->capture_default_str();
@@ -63,8 +61,15 @@ void add_health_command(CLI::App& app, std::function<int()>& chosen) {
       ->capture_default_str();
   verb->add_option("--interval", options->interval_s,
                    "Seconds between the two readings that rates come from")
-      ->check(CLI::Range(0.001, kMaxIntervalS))
+      ->check(CLI::Range(0.001, kMaxSeconds))
       ->capture_default_str();
+  verb->add_option("--timeout", options->timeout_s,
+                   "Seconds that the kernel, and NVML, each have for one reading")
+      ->check(CLI::Range(0.001, kMaxSeconds))
+      ->capture_default_str();
+  verb->add_option(
+      "--nvml", options->nvml,
+      "NVIDIA's management library; libnvidia-ml.so.1 by default, and none with --root");
   verb->footer(
       "Examples:\n"
       "  tapas-agent health                         devices, rates over a second, findings\n"

@@ -1,5 +1,7 @@
 #include "agent/health/findings.h"
 
+#include "agent/health/gpu_findings.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -79,7 +81,7 @@ class Nominal {
 
 class Finder {
  public:
-  explicit Finder(const Rates& rates) : rates_(rates) {}
+  Finder(const NodeHealth& now, const Rates& rates) : rates_(rates), gpus_(now, rates) {}
 
   void look_at(const PciDevice& device);
   void look_at(const IbPort& port, const Nominal& nominal);
@@ -116,6 +118,7 @@ class Finder {
   }
 
   const Rates& rates_;
+  GpuFindings gpus_;
   std::vector<Finding> found_;
 };
 
@@ -145,6 +148,7 @@ void Finder::look_at(const PciDevice& device) {
                          : kSlot));
   }
   look_at_growth(device, kPciAlarms);
+  gpus_.add(device, found_);
 }
 
 void Finder::look_at(const IbPort& port, const Nominal& nominal) {
@@ -218,7 +222,7 @@ std::vector<Finding> findings(const NodeHealth& now, const Rates& rates) {
   for (const NetDevice& net : now.nets) {
     nets.add(net.model, net.bits_per_s);
   }
-  Finder finder(rates);
+  Finder finder(now, rates);
   for (const PciDevice& device : now.pci) {
     finder.look_at(device);
   }

@@ -8,7 +8,6 @@
 namespace tapas::agent::health {
 namespace {
 
-constexpr unsigned kNvidia = 0x10de;
 constexpr unsigned kAmd = 0x1002;
 
 std::optional<std::string> any_text(std::string_view text) {
@@ -141,8 +140,9 @@ std::optional<PciDevice> read_pci_device(const SysTree& sys, const std::string& 
   return device;
 }
 
-void read_pci(const SysTree& sys, NodeHealth& node) {
+void read_pci(const SysTree& sys, const Step& step, NodeHealth& node) {
   for (const std::string& address : names_in(sys, "bus/pci/devices", "pci", node)) {
+    step("bus/pci/devices/" + address);
     auto device = read_pci_device(sys, address);
     if (device && !add(node.pci, *std::move(device), "pci", node)) {
       return;
@@ -188,9 +188,10 @@ IbPort read_port(const SysTree& sys, const std::string& folder, IbPort port) {
   return port;
 }
 
-void read_ports(const SysTree& sys, NodeHealth& node) {
+void read_ports(const SysTree& sys, const Step& step, NodeHealth& node) {
   for (const std::string& name : names_in(sys, "class/infiniband", "rdma", node)) {
     const std::string folder = "class/infiniband/" + name;
+    step(folder);
     IbPort device;
     device.name = name;
     device.pci = pci_function_of(sys, folder);
@@ -219,9 +220,10 @@ void read_ports(const SysTree& sys, NodeHealth& node) {
   }
 }
 
-void read_nets(const SysTree& sys, NodeHealth& node) {
+void read_nets(const SysTree& sys, const Step& step, NodeHealth& node) {
   for (const std::string& name : names_in(sys, "class/net", "net", node)) {
     const std::string folder = "class/net/" + name;
+    step(folder);
     NetDevice net;
     net.name = name;
     net.pci = pci_function_of(sys, folder);
@@ -296,15 +298,16 @@ void read_pressures(const std::string& root, NodeHealth& node) {
 
 }  // namespace
 
-Result<NodeHealth> read_node(const Roots& roots) {
+Result<NodeHealth> read_node(const Roots& roots, const Step& step) {
   const auto sys = SysTree::open(roots.sys);
   if (!sys) {
     return tl::unexpected(sys.error());
   }
   NodeHealth node;
-  read_pci(*sys, node);
-  read_ports(*sys, node);
-  read_nets(*sys, node);
+  read_pci(*sys, step, node);
+  read_ports(*sys, step, node);
+  read_nets(*sys, step, node);
+  step("pressure");
   read_pressures(roots.proc, node);
   return node;
 }

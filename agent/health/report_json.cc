@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
@@ -64,6 +66,53 @@ std::string_view to_string(PciKind kind) {
   return "";
 }
 
+/// Words for clocks event reasons; the number of a bit that is none of them.
+Value throttle_json(const std::optional<std::uint64_t>& bits) {
+  if (!bits) {
+    return nullptr;
+  }
+  static constexpr std::array<std::string_view, 9> kWords = {
+      "gpu_idle",   "application_clocks", "sw_power_cap",   "hw_slowdown",   "sync_boost",
+      "sw_thermal", "hw_thermal",         "hw_power_brake", "display_clocks"};
+  Value words = Value::array();
+  for (unsigned bit = 0; bit < 64; ++bit) {
+    if ((*bits >> bit & 1U) != 0) {
+      words.push_back(bit < kWords.size() ? std::string(kWords[bit]) : fmt::format("bit_{}", bit));
+    }
+  }
+  return words;
+}
+
+Value gpu_json(const std::optional<Gpu>& gpu) {
+  if (!gpu) {
+    return nullptr;
+  }
+  Value links = Value::array();
+  for (const NvLink& link : gpu->nvlinks) {
+    links.push_back({{"link", link.link}, {"active", link.active}});
+  }
+  return {{"index", gpu->index},
+          {"uuid", or_null(gpu->uuid)},
+          {"model", or_null(gpu->model)},
+          {"sm_mhz", or_null(gpu->sm_mhz)},
+          {"sm_max_mhz", or_null(gpu->sm_max_mhz)},
+          {"memory_mhz", or_null(gpu->memory_mhz)},
+          {"memory_max_mhz", or_null(gpu->memory_max_mhz)},
+          {"throttle_reasons", throttle_json(gpu->throttle_bits)},
+          {"temperature_c", or_null(gpu->temperature_c)},
+          {"to_slowdown_c", or_null(gpu->to_slowdown_c)},
+          {"power_mw", or_null(gpu->power_mw)},
+          {"power_limit_mw", or_null(gpu->power_limit_mw)},
+          {"ecc", or_null(gpu->ecc)},
+          {"repair_pending", or_null(gpu->repair_pending)},
+          {"repair_failed", or_null(gpu->repair_failed)},
+          {"nvlinks", std::move(links)},
+          {"pcie", link_json(gpu->now)},
+          {"pcie_max", link_json(gpu->max)},
+          {"mig", or_null(gpu->mig)},
+          {"mig_uuids", gpu->mig_uuids}};
+}
+
 Value own_json(const PciDevice& device) {
   return {{"name", device.name},
           {"kind", to_string(device.kind)},
@@ -71,7 +120,8 @@ Value own_json(const PciDevice& device) {
           {"device", hex(device.device)},
           {"link", link_json(device.now)},
           {"link_max", link_json(device.max)},
-          {"slot_max", link_json(device.slot_max)}};
+          {"slot_max", link_json(device.slot_max)},
+          {"nvml", gpu_json(device.gpu)}};
 }
 Value own_json(const IbPort& port) {
   return {{"name", port.name},
@@ -116,6 +166,7 @@ std::string to_json(const Report& report) {
     found.push_back({{"device", finding.device}, {"kind", finding.kind}, {"text", finding.text}});
   }
   const Value value = {{"schema", "tapas.health/1"},
+                       {"driver", or_null(report.node.driver)},
                        {"pci", list_json(report.node.pci, report.rates)},
                        {"ports", list_json(report.node.ports, report.rates)},
                        {"nets", list_json(report.node.nets, report.rates)},

@@ -77,6 +77,51 @@ std::string pci_table(const Report& report) {
   return table(rows);
 }
 
+template <typename T>
+std::string of_most(const std::optional<T>& now, const std::optional<T>& most, T unit,
+                    std::string_view name) {
+  const auto shown_in = [unit](const std::optional<T>& value) {
+    return value ? fmt::format("{}", *value / unit) : std::string(kUnknown);
+  };
+  return fmt::format("{}/{} {}", shown_in(now), shown_in(most), name);
+}
+std::string temperature_text(const Gpu& gpu) {
+  return (gpu.temperature_c ? fmt::format("{} C", *gpu.temperature_c) : std::string(kUnknown)) +
+         (gpu.to_slowdown_c ? fmt::format(", {} below slowdown", *gpu.to_slowdown_c) : "");
+}
+std::string nvlink_text(const Gpu& gpu) {
+  const auto up = std::count_if(gpu.nvlinks.begin(), gpu.nvlinks.end(),
+                                [](const NvLink& link) { return link.active; });
+  return gpu.nvlinks.empty() ? std::string(kUnknown)
+                             : fmt::format("{}/{} up", up, gpu.nvlinks.size());
+}
+std::string ecc_text(const PciDevice& device) {
+  const auto errors = device.counters.find("ecc_uncorrected");
+  return device.gpu->ecc == false          ? "off"
+         : errors == device.counters.end() ? std::string(kUnknown)
+                                           : fmt::format("{} uncorrected", errors->second);
+}
+std::string mig_text(const Gpu& gpu) {
+  return !gpu.mig    ? std::string(kUnknown)
+         : !*gpu.mig ? "off"
+                     : fmt::format("{} instances", gpu.mig_uuids.size());
+}
+
+std::string gpu_table(const Report& report) {
+  std::vector<Row> rows = {
+      {"PCI", "GPU", "MODEL", "SM CLOCK", "HEAT", "POWER", "ECC", "NVLINKS", "MIG"}};
+  for (const PciDevice& device : report.node.pci) {
+    if (device.gpu) {
+      const Gpu& gpu = *device.gpu;
+      rows.push_back({device.name, fmt::format("{}", gpu.index), shown(gpu.model),
+                      of_most(gpu.sm_mhz, gpu.sm_max_mhz, 1U, "MHz"), temperature_text(gpu),
+                      of_most(gpu.power_mw, gpu.power_limit_mw, 1000U, "W"), ecc_text(device),
+                      nvlink_text(gpu), mig_text(gpu)});
+    }
+  }
+  return table(rows);
+}
+
 std::string port_table(const Report& report) {
   std::vector<Row> rows = {{"RDMA PORT", "PCI", "LAYER", "STATE", "RATE", "RECEIVES", "SENDS"}};
   for (const IbPort& port : report.node.ports) {
@@ -190,8 +235,8 @@ std::string printable(std::string text) {
 
 std::string to_text(const Report& report) {
   const NodeHealth& node = report.node;
-  std::string text = pci_table(report) + port_table(report) + net_table(report) +
-                     growth_table(report) + pressure_table(report);
+  std::string text = pci_table(report) + gpu_table(report) + port_table(report) +
+                     net_table(report) + growth_table(report) + pressure_table(report);
   const std::string gaps = gap_lines("node", node.gaps) + gap_lines_of(node.pci, report.rates) +
                            gap_lines_of(node.ports, report.rates) +
                            gap_lines_of(node.nets, report.rates) +

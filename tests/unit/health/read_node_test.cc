@@ -3,6 +3,8 @@
 namespace tapas::agent::health {
 namespace {
 
+const Step kNoStep = [](std::string_view) {};
+
 template <typename Device>
 const Device& only(const std::vector<Device>& devices) {
   EXPECT_EQ(devices.size(), 1U);
@@ -266,14 +268,14 @@ TEST(ReadNode, IsBounded) {
 
 TEST(ReadNode, NeedsASysFolder) {
   const SysFixture fixture;
-  const auto node = read_node({fixture.path("nothing"), fixture.path("proc")});
+  const auto node = read_node({fixture.path("nothing"), fixture.path("proc")}, kNoStep);
   ASSERT_FALSE(node);
   EXPECT_EQ(node.error().message, fixture.path("nothing") + " is no folder that can be read");
 }
 
 /// The machine the tests run on: whatever it has, its loopback interface is no hardware.
 TEST(ReadNode, ReadsTheRealTree) {
-  const auto node = read_node({});
+  const auto node = read_node({}, kNoStep);
   if (!node) {
     GTEST_SKIP() << node.error().message;
   }

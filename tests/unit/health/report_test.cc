@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -67,6 +68,16 @@ void expect_documented(const json::Value& value, const std::string& text) {
   }
 }
 
+Gpu gpu_with_everything_wrong() {
+  Gpu gpu;
+  gpu.throttle_bits = 0x3ff;
+  gpu.to_slowdown_c = -1;
+  gpu.repair_pending = true;
+  gpu.repair_failed = true;
+  gpu.nvlinks = {{0, true}, {1, false}};
+  return gpu;
+}
+
 TEST(HealthReport, HasNoFieldOrFindingThatTheDocumentationLacks) {
   std::ifstream in(TAPAS_SOURCE_DIR "/docs/agent.md");
   const std::string text((std::istreambuf_iterator<char>(in)), {});
@@ -81,9 +92,14 @@ TEST(HealthReport, HasNoFieldOrFindingThatTheDocumentationLacks) {
   fixture.write("proc/pressure/cpu", "some avg10=99.00 avg60=0.00 avg300=0.00 total=5000000000");
   Report report;
   report.node = fixture.read();
+  report.node.pci[1].gpu = gpu_with_everything_wrong();
+  report.node.pci[1].counters["ecc_uncorrected"] = 1;
   report.rates = rates_between(before, report.node);
+  report.rates.devices[report.node.pci[1].name].grown["nvlink0_replay"] = 1;
   report.findings = findings(report.node, report.rates);
-  EXPECT_EQ(report.findings.size(), 7U);
+  report.findings.push_back({"nvml", "no_answer", ""});
+  report.findings.push_back({"nvml", "crashed", ""});
+  EXPECT_EQ(report.findings.size(), 16U);
   for (const Finding& finding : report.findings) {
     EXPECT_NE(text.find("`" + finding.kind + "`"), std::string::npos)
         << "docs/agent.md does not tell of " << finding.kind;
@@ -105,6 +121,36 @@ TEST(HealthReport, IsATableWithAQuestionMarkForWhatIsUnknown) {
       << text;
   EXPECT_NE(text.find("  mlx5_0/1: rate: the port is not active\n"), std::string::npos) << text;
   EXPECT_NE(text.find("  mlx5_0/1 is DOWN, physically LinkUp: "), std::string::npos) << text;
+}
+
+TEST(HealthReport, ShowsWhatNvmlTells) {
+  const RoceNode fixture;
+  Report report;
+  report.node = fixture.read();
+  Gpu gpu = gpu_with_everything_wrong();
+  gpu.model = "A100";
+  gpu.sm_mhz = 210;
+  gpu.temperature_c = 96;
+  gpu.power_mw = 412345;
+  gpu.power_limit_mw = 500000;
+  gpu.mig = false;
+  gpu.throttle_bits = 0x8000000000000041;
+  report.node.pci[0].gpu = gpu;
+  report.node.pci[0].counters["ecc_uncorrected"] = 3;
+  const std::string text = to_text(report);
+  EXPECT_NE(text.find("0000:17:00.0  0    A100   210/? MHz  96 C, -1 below slowdown  412/500 W  3 "
+                      "uncorrected  1/2 up   off\n"),
+            std::string::npos)
+      << text;
+  const auto value = json::parse(to_json(report));
+  ASSERT_TRUE(value) << value.error().message;
+  const json::Value& nvml = (*value)["pci"][0]["nvml"];
+  EXPECT_EQ(nvml["throttle_reasons"], (json::Value{"gpu_idle", "hw_thermal", "bit_63"}));
+  EXPECT_TRUE(nvml["sm_max_mhz"].is_null());
+  EXPECT_TRUE(nvml["uuid"].is_null());
+  EXPECT_TRUE(nvml["ecc"].is_null());
+  EXPECT_EQ(nvml["nvlinks"][1], (json::Value{{"link", 1}, {"active", false}}));
+  EXPECT_TRUE((*value)["pci"][1]["nvml"].is_null());
 }
 
 TEST(HealthReport, ShowsTrafficInBits) {
@@ -188,6 +234,48 @@ TEST(HealthCommand, ReadsACopiedTree) {
   const Printed table = run("--interval 0.01 --root " + fixture.root());
   EXPECT_EQ(table.status, 0);
   EXPECT_NE(table.text.find("mlx5_0/1 runs at 200 Gb/s"), std::string::npos) << table.text;
+}
+
+constexpr const char* kNvml = " --nvml " TAPAS_FAKE_NVML_DIR "/new/libnvidia-ml.so.1 ";
+
+TEST(HealthCommand, AsksNvml) {
+  const HgxNode fixture;
+  ::setenv("TAPAS_FAKE_NVML", "links_down.3=0x20", 1);
+  const Printed json = run("--interval 0.01 -o json --root " + fixture.root() + kNvml);
+  EXPECT_EQ(json.status, 0) << json.text;
+  const auto value = json::parse(json.text);
+  ASSERT_TRUE(value) << json.text;
+  EXPECT_EQ((*value)["driver"], "570.86.15");
+  EXPECT_EQ((*value)["pci"][7]["nvml"]["index"], 7);
+  EXPECT_EQ((*value)["pci"][3]["nvml"]["nvlinks"][5]["active"], false);
+  EXPECT_EQ((*value)["pci"][3]["per_s"]["nvlink4_replay"], 0.0);
+  ASSERT_EQ((*value)["findings"].size(), 1U);
+  EXPECT_EQ((*value)["findings"][0]["kind"], "nvlink_down");
+}
+
+TEST(HealthCommand, ComesBackWhenTheDriverDoesNot) {
+  const HgxNode fixture;
+  ::setenv("TAPAS_FAKE_NVML", "hang.nvmlDeviceGetUUID.2=1", 1);
+  const Printed hung = run("--interval 0.01 --timeout 5 --root " + fixture.root() + kNvml);
+  EXPECT_EQ(hung.status, 0);
+  EXPECT_NE(hung.text.find("nvml did not answer within 5 s, at nvmlDeviceGetUUID of GPU 2"),
+            std::string::npos)
+      << hung.text;
+  EXPECT_NE(hung.text.find("0000:22:00.0  gpu"), std::string::npos) << hung.text;
+  ::setenv("TAPAS_FAKE_NVML", "crash.nvmlInit_v2=1", 1);
+  const Printed crashed = run("--interval 0.01 -o json --root " + fixture.root() + kNvml);
+  EXPECT_EQ(crashed.status, 0);
+  const auto value = json::parse(crashed.text);
+  ASSERT_TRUE(value) << crashed.text;
+  EXPECT_EQ((*value)["findings"][0]["kind"], "crashed");
+}
+
+TEST(HealthCommand, AsksNoDriverOfThisMachineAboutACopiedTree) {
+  const HgxNode fixture;
+  const Printed printed = run("--interval 0.01 --root " + fixture.root());
+  EXPECT_NE(printed.text.find("nvml: is not asked for a copied tree; --nvml names its library"),
+            std::string::npos)
+      << printed.text;
 }
 
 TEST(HealthCommand, NeedsNoConfigurationAndNoGpu) {

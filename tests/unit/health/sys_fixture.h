@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tapas::agent::health {
@@ -68,7 +69,7 @@ class SysFixture {
   }
 
   [[nodiscard]] NodeHealth read() const {
-    auto node = read_node({path("sys"), path("proc")});
+    auto node = read_node({path("sys"), path("proc")}, [](std::string_view) {});
     EXPECT_TRUE(node) << node.error().message;
     return node ? *std::move(node) : NodeHealth{};
   }
@@ -164,6 +165,20 @@ struct InfinibandNode : SysFixture {
                                {"rate", "400 Gb/sec (4X NDR)"}});
       write_all(ports.back() + "/counters", port_counters());
       write_all(ports.back() + "/hw_counters", {{"out_of_sequence", "0"}});
+    }
+    add_pressure(*this);
+  }
+};
+
+/// Eight H100 at 0000:1b:00.0 and the following buses, where the fake NVML has them, too.
+struct HgxNode : SysFixture {
+  std::vector<std::string> gpus;
+  HgxNode() {
+    const std::string speed = "32.0 GT/s PCIe";
+    for (int i = 0; i < 8; ++i) {
+      gpus.push_back(add_pci(fmt::format("0000:{:02x}:00.0", 0x1b + i),
+                             pci_files("0x030200", "10de:2330", speed, "16"),
+                             slot_files(speed, "16")));
     }
     add_pressure(*this);
   }
