@@ -46,11 +46,11 @@ std::string clock_text(const Gpu& gpu) {
 
 GpuFindings::GpuFindings(const NodeHealth& now, const Rates& rates) : rates_(rates) {
   for (const PciDevice& device : now.pci) {
-    if (!device.gpu || device.gpu->mig == true) {
+    if (!device.gpu || device.gpu->nvlinks.empty()) {
       continue;
     }
     Model& model = models_[device.gpu->model.value_or("")];
-    ++model.gpus;
+    model.gpus += device.gpu->mig == true ? 0 : 1;
     for (const NvLink& link : device.gpu->nvlinks) {
       if (link.active) {
         model.up.insert(link.link);

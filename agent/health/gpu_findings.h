@@ -25,7 +25,7 @@ class GpuFindings {
 
   const Rates& rates_;
   struct Model {
-    unsigned gpus = 0;
+    unsigned gpus = 0;      ///< Whose links are known and used.
     std::set<unsigned> up;  ///< Links that are up in any of them.
   };
   std::map<std::string, Model> models_;

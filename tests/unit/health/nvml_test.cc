@@ -131,6 +131,21 @@ TEST(Nvml, TakesLinksThatNoGpuOfAModelHasForNotWired) {
   EXPECT_EQ(kinds(look_at(InfinibandNode(), "gpus=1 links_down=0x3ffff")), Pairs{});
 }
 
+TEST(Nvml, CountsNoGpuAsSiblingWhoseLinksAreUnknownOrNotUsed) {
+  const HgxNode fixture;
+  const Report report = look_at(fixture,
+                                "gpus=3 links_down.1=8 mig.2=1 links_down.2=0x3ffff "
+                                "fail.nvmlDeviceGetNvLinkState.0=4");
+  EXPECT_EQ(kinds(report), (Pairs{{"0000:1c:00.0", "nvlink_down"}}));
+  const PciDevice& unknown = report.node.pci[0];
+  EXPECT_TRUE(unknown.gpu->nvlinks.empty());
+  EXPECT_EQ(why(unknown.gaps, "nvlink3"), "nvmlDeviceGetNvLinkState: Insufficient Permissions");
+  EXPECT_EQ(unknown.counters.count("nvlink3_replay"), 0U);
+  // But a link that is up there is wired.
+  EXPECT_EQ(kinds(look_at(fixture, "gpus=3 links_down.0=8 links_down.1=8 mig.2=1")),
+            (Pairs{{"0000:1b:00.0", "nvlink_down"}, {"0000:1c:00.0", "nvlink_down"}}));
+}
+
 TEST(Nvml, TellsOfNvLinkErrorsThatGrow) {
   const HgxNode fixture;
   const Report report = look_at(fixture, "errors_on_link.2=7");

@@ -270,6 +270,23 @@ TEST(HealthCommand, ComesBackWhenTheDriverDoesNot) {
   EXPECT_EQ((*value)["findings"][0]["kind"], "crashed");
 }
 
+/// More devices than can be read in a millisecond stand for one whose driver hangs.
+TEST(HealthCommand, ComesBackWhenTheKernelDoesNot) {
+  const SysFixture fixture;
+  for (std::size_t i = 0; i < kMaxDevices; ++i) {
+    fixture.write_all(fmt::format("sys/bus/pci/devices/0000:{:02x}:{:02x}.0", i / 32, i % 32),
+                      pci_files("0x020000", "8086:1572", "8.0 GT/s PCIe", "8"));
+  }
+  const Printed printed = run("--interval 0.01 --timeout 0.001 -o json --root " + fixture.root());
+  EXPECT_EQ(printed.status, 0);
+  const auto value = json::parse(printed.text);
+  ASSERT_TRUE(value) << printed.text;
+  EXPECT_EQ((*value)["findings"][0]["device"], "sysfs");
+  EXPECT_EQ((*value)["findings"][0]["kind"], "no_answer");
+  EXPECT_EQ((*value)["gaps"][0]["what"], "sysfs");
+  EXPECT_EQ((*value)["pci"].size(), 0U);
+}
+
 TEST(HealthCommand, AsksNoDriverOfThisMachineAboutACopiedTree) {
   const HgxNode fixture;
   const Printed printed = run("--interval 0.01 --root " + fixture.root());
