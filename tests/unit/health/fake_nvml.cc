@@ -1,7 +1,8 @@
 // A libnvidia-ml.so.1 of a machine that a test makes up, opened by the real program with dlopen.
 // TAPAS_FAKE_NVML holds words "key=number" or "key.GPU=number" (the second wins) and
-// "fail.FUNCTION=CODE", "hang.FUNCTION=1", "crash.FUNCTION=1", also with ".GPU". Declared here on
-// its own, after NVIDIA's reference, so that an error in agent/health/nvml_abi.h shows.
+// "fail.FUNCTION=CODE", "hang.FUNCTION=1", "crash.FUNCTION=1", also with ".GPU"; it crashes when it
+// is started more often than "good_starts". Declared here on its own, after NVIDIA's reference, so
+// that an error in agent/health/nvml_abi.h shows.
 #include <unistd.h>
 
 #include <csignal>
@@ -9,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
@@ -87,11 +90,26 @@ int give_text(char* out, unsigned size, int gpu, const std::string& text) {
   return kSuccess;
 }
 
+/// How often a process of this test has started the library: bytes in TAPAS_FAKE_NVML_STARTS.
+long long starts() {
+  const char* const path = std::getenv("TAPAS_FAKE_NVML_STARTS");
+  if (path == nullptr) {
+    return 0;
+  }
+  std::ofstream(path, std::ios::app) << '.';
+  return static_cast<long long>(std::filesystem::file_size(path));
+}
+
 bool is_a100() { return value("a100", 0, 0) != 0; }
 
 }  // namespace
 
-NVML_API int nvmlInit_v2() { return enter(__func__, -1); }
+NVML_API int nvmlInit_v2() {
+  if (starts() > value("good_starts", -1, 1000000)) {
+    std::raise(SIGSEGV);
+  }
+  return enter(__func__, -1);
+}
 NVML_API const char* nvmlErrorString(int status) {
   switch (status) {
     case kNotSupported:

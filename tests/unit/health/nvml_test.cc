@@ -5,6 +5,7 @@
 #include "agent/health/look.h"
 #include "sys_fixture.h"
 
+#include <cstdint>
 #include <cstdlib>
 
 namespace tapas::agent::health {
@@ -88,7 +89,20 @@ TEST(Nvml, TellsOfAnA100ThatThrottlesByHeat) {
   EXPECT_EQ(report.findings[0].text,
             "0000:17:00.0 (GPU 0) is slowed down to 210 of 1980 MHz by the hardware's heat limit: "
             "look at cooling and air flow");
-  EXPECT_EQ(report.node.pci[0].gpu->to_slowdown_c, -1);
+  const PciDevice& device = report.node.pci[0];
+  EXPECT_EQ(device.gpu->to_slowdown_c, -1);
+  EXPECT_EQ(device.gpu->nvlinks.size(), 12U);
+  EXPECT_TRUE(device.gaps.empty());  // Not for links that the model does not have, either.
+}
+
+TEST(Nvml, SaysThatAGpuHasNoNvLinks) {
+  const InfinibandNode fixture;
+  const Report report = look_at(fixture, "gpus=1 links=0");
+  EXPECT_EQ(kinds(report), Pairs{});
+  const PciDevice& device = report.node.pci[0];
+  EXPECT_TRUE(device.gpu->nvlinks.empty());
+  ASSERT_EQ(device.gaps.size(), 1U);
+  EXPECT_EQ(why(device.gaps, "nvlinks"), "nvmlDeviceGetNvLinkState: Not Supported");
 }
 
 TEST(Nvml, TellsFaultsFromWhatIsNoFault) {
@@ -165,6 +179,7 @@ TEST(Nvml, TellsOfMigInstances) {
                                                      "MIG-00000002-1111-2222-3333-000000000002",
                                                      "MIG-00000004-1111-2222-3333-000000000002",
                                                      "MIG-00000006-1111-2222-3333-000000000002"}));
+  EXPECT_TRUE(report.node.pci[2].gaps.empty());  // Not for places without an instance, either.
   EXPECT_EQ(report.node.pci[3].gpu->mig, false);
 }
 
@@ -262,7 +277,8 @@ TEST(Nvml, IsAGapWhenItIsNotThere) {
   EXPECT_EQ(kinds(report), Pairs{});
   EXPECT_NE(why(report.node.gaps, "nvml").find("/nowhere/libnvidia-ml.so.1: cannot open"),
             std::string::npos);
-  EXPECT_EQ(report.node.pci.size(), 8U);
+  ASSERT_EQ(report.node.pci.size(), 8U);
+  EXPECT_TRUE(report.node.pci[0].gaps.empty());  // Once for the node is enough.
   EXPECT_EQ(why(look_at(fixture, "fail.nvmlInit_v2=9").node.gaps, "nvml"),
             "nvmlInit_v2: Driver Not Loaded");
 }
@@ -318,6 +334,38 @@ TEST(Nvml, MayCrash) {
             0U)
       << report.findings[0].text;
   EXPECT_EQ(report.node.pci.size(), 8U);
+}
+
+/// Counts how often the fake library is started while this lives.
+class Starts {
+ public:
+  Starts() { ::setenv("TAPAS_FAKE_NVML_STARTS", path_.c_str(), 1); }
+  ~Starts() { ::unsetenv("TAPAS_FAKE_NVML_STARTS"); }
+  Starts(const Starts&) = delete;
+  Starts& operator=(const Starts&) = delete;
+  [[nodiscard]] std::uintmax_t count() const { return std::filesystem::file_size(path_); }
+
+ private:
+  TemporaryFolder folder_;
+  std::string path_ = folder_.file("starts");
+};
+
+TEST(Nvml, IsNotAskedAgainWhenItDidNotComeBack) {
+  const HgxNode fixture;
+  const Starts starts;
+  look_at(fixture, "gpus=1");
+  EXPECT_EQ(starts.count(), 2U);
+  look_at(fixture, "crash.nvmlDeviceGetUUID=1");
+  EXPECT_EQ(starts.count(), 3U);
+}
+
+TEST(Nvml, IsNoSignThatGpusAreGoneWhenItCrashesLater) {
+  const SysFixture fixture;
+  const Starts starts;
+  const Report report = look_at(fixture, "gpus=2 good_starts=1");
+  EXPECT_EQ(starts.count(), 2U);
+  EXPECT_EQ(kinds(report), (Pairs{{"nvml", "crashed"}}));
+  EXPECT_TRUE(report.node.pci.empty());
 }
 
 }  // namespace
