@@ -4,7 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-programs=${1:-build/release/bin}
+programs=${1:-build/bin}
+command -v nvidia-smi > /dev/null || { echo "skipped: there is no nvidia-smi"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
