@@ -1,7 +1,7 @@
 #include "agent/doctor/command.h"
 
 #include "agent/doctor/checks.h"
-#include "agent/health/read_node.h"
+#include "agent/health/look.h"
 #include "base/json/json.h"
 #include "base/log/log.h"
 
@@ -26,7 +26,15 @@ struct Options {
   double timeout_s = 5;
 };
 
+/// First of all: its child processes need this one to have no other threads.
+Result<health::Report> look_at_node() {
+  health::LookOptions options;
+  options.interval = std::chrono::duration<double>(0);
+  return health::look(options);
+}
+
 std::vector<Check> examine(const Options& options) {
+  const auto report = look_at_node();
   const auto patience = std::chrono::milliseconds(static_cast<int>(options.timeout_s * 1000));
   std::vector<Check> checks;
   const auto config = load_agent_config(options.config);
@@ -38,16 +46,16 @@ std::vector<Check> examine(const Options& options) {
     checks.push_back(check_ranks(*config));
   } else {
     checks.push_back({"config", State::kBroken, config.error().message,
-                      "docs/configuration.md has every key, config/examples/agent.json an example; "
+                      "`tapas-agent --help` has every key, config/examples/agent.json an example; "
                       "--config takes another file"});
   }
   checks.push_back(check_clock());
-  if (const auto node = health::read_node({})) {
-    checks.push_back(check_gpus(*node));
-    checks.push_back(check_rdma(*node));
-    checks.push_back(check_pressure(*node));
+  if (report) {
+    checks.push_back(check_gpus(report->node));
+    checks.push_back(check_rdma(report->node));
+    checks.push_back(check_pressure(report->node));
   } else {
-    checks.push_back({"health", State::kNote, node.error().message,
+    checks.push_back({"health", State::kNote, report.error().message,
                       "mount /sys into the agent's container to have the node's health"});
   }
   checks.push_back(check_nccl(options.ras, patience));
