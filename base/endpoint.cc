@@ -1,5 +1,7 @@
 #include "base/endpoint.h"
 
+#include "base/clean.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -63,6 +65,26 @@ Result<void> check_endpoint(std::string_view text) {
     return fail(ErrorCode::kInvalid, "\"{}\" is no endpoint; write tcp://host:port", text);
   }
   return {};
+}
+
+Result<HostPort> parse_host_port(std::string_view text, bool any_port) {
+  const std::size_t colon = text.rfind(':');
+  std::string_view host = text.substr(0, colon);
+  const std::string_view port = colon == std::string_view::npos ? "" : text.substr(colon + 1);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    host = {};
+  }
+  std::uint16_t number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (host.empty() || error != std::errc{} || end != port.data() + port.size() ||
+      (number == 0 && !any_port)) {
+    return fail(ErrorCode::kInvalid,
+                "\"{}\" is no address: write host:port, such as localhost:28028 or [::1]:28028",
+                clean(text));
+  }
+  return HostPort{std::string(host), std::string(port)};
 }
 
 }  // namespace tapas

@@ -4,6 +4,7 @@
 #include "agent/collect/rank_directory.h"
 #include "agent/collect/rank_segment.h"
 #include "agent/ras/client.h"
+#include "base/endpoint.h"
 #include "config/key_file.h"
 
 #include <fmt/format.h>
@@ -250,7 +251,7 @@ Check check_pressure(const health::NodeHealth& node) {
 }
 
 Check check_nccl(const std::string& address, std::chrono::milliseconds patience) {
-  const auto parsed = ras::parse_address(address);
+  const auto parsed = parse_host_port(address);
   if (!parsed) {
     return {"nccl", State::kNote, parsed.error().message, "correct NCCL_RAS_ADDR"};
   }

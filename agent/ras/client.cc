@@ -1,6 +1,6 @@
 #include "agent/ras/client.h"
 
-#include "agent/ras/gather.h"
+#include "base/clean.h"
 
 #include <fmt/format.h>
 #include <netdb.h>
@@ -11,8 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
-#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -30,7 +28,7 @@ struct FreeAddresses {
 };
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-Result<Addresses> look_up(const Address& address) {
+Result<Addresses> look_up(const HostPort& address) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
@@ -224,7 +222,7 @@ Result<std::string> ask(Connection& connection, const Limits& limits, Clock::tim
   return connection.read_rest(limits.max_bytes, until);
 }
 
-Result<Report> try_query(const Address& address, const Limits& limits) {
+Result<Report> try_query(const HostPort& address, const Limits& limits) {
   const auto list = look_up(address);
   if (!list) {
     return tl::unexpected(list.error());
@@ -243,26 +241,7 @@ Result<Report> try_query(const Address& address, const Limits& limits) {
 
 }  // namespace
 
-Result<Address> parse_address(std::string_view text) {
-  const std::size_t colon = text.rfind(':');
-  std::string_view host = text.substr(0, colon);
-  const std::string_view port = colon == std::string_view::npos ? "" : text.substr(colon + 1);
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  } else if (host.find(':') != std::string_view::npos) {
-    host = {};
-  }
-  std::uint16_t number = 0;
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (host.empty() || error != std::errc{} || end != port.data() + port.size() || number == 0) {
-    return fail(ErrorCode::kInvalid,
-                "\"{}\" is no address: write host:port, such as localhost:28028 or [::1]:28028",
-                clean(text));
-  }
-  return Address{std::string(host), std::string(port)};
-}
-
-Result<Report> query(const Address& address, const Limits& limits) {
+Result<Report> query(const HostPort& address, const Limits& limits) {
   auto report = try_query(address, limits);
   if (!report) {
     return fail_in(fmt::format("{}:{}", clean(address.host), address.port), report.error());

@@ -1,22 +1,13 @@
 #pragma once
 
 #include "agent/ras/report.h"
+#include "base/endpoint.h"
 #include "base/result.h"
 
 #include <chrono>
 #include <cstddef>
-#include <string>
-#include <string_view>
 
 namespace tapas::agent::ras {
-
-struct Address {
-  std::string host;
-  std::string port;
-};
-
-/// "host:port", "10.0.0.1:28028" or "[::1]:28028", as NCCL_RAS_ADDR has it.
-[[nodiscard]] Result<Address> parse_address(std::string_view text);
 
 struct Limits {
   /// For everything but the look-up of a host name, which the system's resolver bounds. NCCL itself
@@ -32,6 +23,6 @@ struct Limits {
 /// Blocks the caller until the deadline at most; opens no thread and leaves no connection.
 /// Errors: kUnavailable (nobody listens, or the connection broke), kTimeout (no answer in time),
 /// kInvalid (an answer that is too large or not RAS's).
-[[nodiscard]] Result<Report> query(const Address& address, const Limits& limits = {});
+[[nodiscard]] Result<Report> query(const HostPort& address, const Limits& limits = {});
 
 }  // namespace tapas::agent::ras

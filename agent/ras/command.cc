@@ -2,6 +2,7 @@
 
 #include "agent/ras/client.h"
 #include "agent/ras/output.h"
+#include "base/endpoint.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -35,7 +36,7 @@ std::chrono::milliseconds to_ms(double seconds) {
 }
 
 /// Asks again where what RAS says may be a matter of the moment.
-Result<Report> look(const Address& address, const Options& options) {
+Result<Report> look(const HostPort& address, const Options& options) {
   Limits limits;
   limits.deadline = to_ms(options.timeout_s);
   auto first = query(address, limits);
@@ -73,7 +74,7 @@ void print(const Report& report, const Options& options) {
 }
 
 int run(const Options& options) {
-  const auto address = parse_address(options.address);
+  const auto address = parse_host_port(options.address);
   if (!address) {
     fmt::print(stderr, "tapas-agent ras: {}\n", address.error().message);
     return kUsage;

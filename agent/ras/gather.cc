@@ -1,5 +1,7 @@
 #include "agent/ras/gather.h"
 
+#include "base/clean.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,8 +10,6 @@
 namespace tapas::agent::ras {
 
 namespace {
-
-constexpr std::size_t kMaxWord = 128;
 
 /// NCCL's words for a rank that is not in its communicator (UNKNOWN before 2.26).
 bool is_absent(const std::string& status) { return status == "NOCOMM" || status == "UNKNOWN"; }
@@ -29,14 +29,6 @@ Finding finding_of(Kind kind, const Place& place, std::vector<Member> members) {
 }
 
 }  // namespace
-
-std::string clean(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, kMaxWord)) {
-    out += (c >= 0x20 && c < 0x7f) ? c : '?';
-  }
-  return text.size() > kMaxWord ? out + "..." : out;
-}
 
 void Gather::add(Finding finding) {
   ++told_;

@@ -12,9 +12,6 @@
 
 namespace tapas::agent::ras {
 
-/// Printable ASCII of bounded length: text of the other side ends in logs and terminals.
-[[nodiscard]] std::string clean(std::string_view text);
-
 /// Where something runs; no host when RAS does not know.
 struct Place {
   std::string host;

@@ -1,5 +1,6 @@
 // The JSON form: every communicator with all its ranks, so the comparison is ours.
 #include "agent/ras/gather.h"
+#include "base/clean.h"
 #include "base/json/json.h"
 
 #include <fmt/format.h>

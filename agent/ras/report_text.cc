@@ -1,6 +1,7 @@
 // The text form: a job summary, a table of communicators, then "Errors" and "Warnings", each with
 // blocks of a head ("DEAD", "#0-1 (hash) MISMATCH") and indented lines.
 #include "agent/ras/gather.h"
+#include "base/clean.h"
 
 #include <fmt/format.h>
 

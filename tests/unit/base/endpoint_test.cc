@@ -32,5 +32,18 @@ TEST(Endpoint, SaysHowToWriteABareIPv6Address) {
       << two.error().message;
 }
 
+TEST(HostPort, IsHostAndPort) {
+  EXPECT_EQ(parse_host_port("localhost:28028")->host, "localhost");
+  EXPECT_EQ(parse_host_port("10.0.0.1:1")->port, "1");
+  EXPECT_EQ(parse_host_port("[fe80::1]:28028")->host, "fe80::1");
+  EXPECT_EQ(parse_host_port("10.0.0.1:0", true)->port, "0");
+  for (const char* bad : {"", ":", "host", "host:", ":28028", "host:0", "host:65536", "host:1x",
+                          "::1:28028", "[]:5", "host:-1"}) {
+    const auto address = parse_host_port(bad);
+    ASSERT_FALSE(address.has_value()) << bad;
+    EXPECT_NE(address.error().message.find("write host:port"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace tapas

@@ -191,17 +191,5 @@ TEST(RasClient, TellsWhenNobodyListens) {
   EXPECT_EQ(report.error().code, ErrorCode::kUnavailable);
 }
 
-TEST(RasAddress, IsHostAndPort) {
-  EXPECT_EQ(parse_address("localhost:28028")->host, "localhost");
-  EXPECT_EQ(parse_address("10.0.0.1:1")->port, "1");
-  EXPECT_EQ(parse_address("[fe80::1]:28028")->host, "fe80::1");
-  for (const char* bad : {"", ":", "host", "host:", ":28028", "host:0", "host:65536", "host:1x",
-                          "::1:28028", "[]:5", "host:-1"}) {
-    const auto address = parse_address(bad);
-    ASSERT_FALSE(address.has_value()) << bad;
-    EXPECT_NE(address.error().message.find("write host:port"), std::string::npos);
-  }
-}
-
 }  // namespace
 }  // namespace tapas::agent::ras
