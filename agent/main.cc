@@ -3,6 +3,7 @@
 #include "agent/collect/rank_directory.h"
 #include "agent/doctor/command.h"
 #include "agent/health/command.h"
+#include "agent/probe/command.h"
 #include "agent/ras/command.h"
 #include "base/log/log.h"
 #include "config/agent_config.h"
@@ -221,6 +222,7 @@ int run(int argc, char** argv) {
   doctor::add_doctor_command(app, chosen);
   health::add_health_command(app, chosen);
   ras::add_ras_command(app, chosen);
+  probe::add_probe_command(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -50,6 +50,7 @@ const std::vector<Rule> kRules = {
      {"fmt/", "tl/", "nlohmann/", "zmq", "CLI/", "systemd/"},
      true},
     {"agent/rank", {"base", "wire"}, {"fmt/", "tl/", "tapas_rank.h"}, true},
+    {"agent/probe", {"base", "agent/health"}, {"fmt/", "tl/", "nlohmann/", "CLI/"}, true},
     {"agent/ras", {"base"}, {"fmt/", "tl/", "nlohmann/", "CLI/"}, true},
     {"agent/health", {"base"}, {"fmt/", "tl/", "nlohmann/", "CLI/"}, true},
     {"agent/nccl", {"base", "wire", "agent/rank"}, {}, true},
