@@ -87,4 +87,9 @@ Result<HostPort> parse_host_port(std::string_view text, bool any_port) {
   return HostPort{std::string(host), std::string(port)};
 }
 
+std::string to_string(const HostPort& address) {
+  const bool six = address.host.find(':') != std::string::npos;
+  return (six ? "[" + address.host + "]" : address.host) + ":" + address.port;
+}
+
 }  // namespace tapas

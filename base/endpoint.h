@@ -20,5 +20,7 @@ struct HostPort {
 /// "host:port", "10.0.0.1:28028" or "[::1]:28028"; the port is 1 to 65535, or 0 where `any_port`
 /// says that this means any free one. The error says what to write instead.
 [[nodiscard]] Result<HostPort> parse_host_port(std::string_view text, bool any_port = false);
+/// What parse_host_port reads.
+[[nodiscard]] std::string to_string(const HostPort& address);
 
 }  // namespace tapas

@@ -4,8 +4,6 @@
 #include "agent/probe/messages.h"
 #include "agent/probe/transfer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -82,7 +80,7 @@ Result<Report> probe(const HostPort& peer, const std::string& token, const Limit
                      Clock::time_point until) {
   auto report = try_probe(peer, token, limits, until);
   if (!report) {
-    return fail_in(fmt::format("{}:{}", peer.host, peer.port), report.error());
+    return fail_in(to_string(peer), report.error());
   }
   return report;
 }

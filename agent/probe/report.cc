@@ -137,18 +137,18 @@ std::string to_text(const Report& report) {
     tried = rate_text(*load.bytes_per_s) + (share ? fmt::format(", {:.2g} of it", *share) : "");
   }
   return fmt::format(
-      "{}:{}{}: nominal {}, tried {}; {:.1f} s and {} bytes at most each way; round trip {:.0f} "
+      "{}{}: nominal {}, tried {}; {:.1f} s and {} bytes at most each way; round trip {:.0f} "
       "us\n"
       "to    {}\n"
       "from  {}\n",
-      report.peer.host, report.peer.port, over, nominal, tried, load.seconds, load.bytes,
-      report.rtt_s * 1e6, sentence(load, report.to), sentence(load, report.from));
+      to_string(report.peer), over, nominal, tried, load.seconds, load.bytes, report.rtt_s * 1e6,
+      sentence(load, report.to), sentence(load, report.from));
 }
 
 json::Value to_json(const Report& report) {
   const Load& load = report.load;
   return {{"schema", "tapas.probe/1"},
-          {"peer", report.peer.host + ":" + report.peer.port},
+          {"peer", to_string(report.peer)},
           {"interface",
            report.interface.empty() ? json::Value(nullptr) : json::Value(report.interface)},
           {"nominal_bytes_per_s", or_null(load.nominal_bytes_per_s)},

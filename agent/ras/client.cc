@@ -2,7 +2,6 @@
 
 #include "base/clean.h"
 
-#include <fmt/format.h>
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -244,7 +243,7 @@ Result<Report> try_query(const HostPort& address, const Limits& limits) {
 Result<Report> query(const HostPort& address, const Limits& limits) {
   auto report = try_query(address, limits);
   if (!report) {
-    return fail_in(fmt::format("{}:{}", clean(address.host), address.port), report.error());
+    return fail_in(clean(to_string(address)), report.error());
   }
   return report;
 }

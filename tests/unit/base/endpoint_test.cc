@@ -37,6 +37,9 @@ TEST(HostPort, IsHostAndPort) {
   EXPECT_EQ(parse_host_port("10.0.0.1:1")->port, "1");
   EXPECT_EQ(parse_host_port("[fe80::1]:28028")->host, "fe80::1");
   EXPECT_EQ(parse_host_port("10.0.0.1:0", true)->port, "0");
+  for (const char* good : {"localhost:28028", "10.0.0.1:1", "[fe80::1]:28028"}) {
+    EXPECT_EQ(to_string(*parse_host_port(good)), good);
+  }
   for (const char* bad : {"", ":", "host", "host:", ":28028", "host:0", "host:65536", "host:1x",
                           "::1:28028", "[]:5", "host:-1"}) {
     const auto address = parse_host_port(bad);
