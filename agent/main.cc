@@ -1,5 +1,6 @@
 #include "agent/collect/agent_protocol.h"
 #include "agent/collect/daemon_link.h"
+#include "agent/collect/health_feed.h"
 #include "agent/collect/rank_directory.h"
 #include "agent/doctor/command.h"
 #include "agent/health/command.h"
@@ -63,7 +64,11 @@ class Agent {
       : config_(config),
         link_(std::move(link)),
         protocol_(protocol_options(config, nonce)),
-        ranks_(config.rank_dir, config.node, protocol_) {}
+        ranks_(config.rank_dir, config.node, protocol_) {
+    if (config.health_interval_s > 0) {
+      health_.emplace(HealthFeed::Options{config.health_interval_s, config.health_root});
+    }
+  }
 
   void run() {
     std::uint64_t watchdog_us = 0;
@@ -77,6 +82,11 @@ class Agent {
         scan_at = now + to_ms(config_.scan_interval_s);
       }
       ranks_.poll(now);
+      if (health_) {
+        if (auto findings = health_->poll(now)) {
+          protocol_.set_findings(*std::move(findings));
+        }
+      }
       protocol_.tick(now);
       act();
       send_telemetry(now);
@@ -181,6 +191,7 @@ class Agent {
   DaemonLink link_;
   AgentProtocol protocol_;
   RankDirectory ranks_;
+  std::optional<HealthFeed> health_;
   std::string status_;
 };
 

@@ -37,6 +37,8 @@ constexpr std::array kOptions = {
            "for the ranks' answers to an order of a switch"},
     Option{&AgentConfig::order_timeout_s, "order_timeout_s", 120.0, 0.1, 86'400.0,
            "for the daemon's next order; then the node aborts the switch"},
+    Option{&AgentConfig::health_interval_s, "health_interval_s", 30.0, 0.0, 3600.0,
+           "between readings of the node's health; 0 = none"},
 };
 
 /// Host name up to the first dot, as clusters name their nodes.
@@ -73,6 +75,7 @@ Result<AgentConfig> from_json(const json::Value& value, const std::string& path)
   for (const Option& option : kOptions) {
     config.*option.value = in.number_or(option.key, option.fallback, option.min, option.max);
   }
+  config.health_root = folder / in.string_or("health_root", "/");
   config.max_queued_records = in.integer_or("max_queued_records", 65'536, 512, 1 << 22);
   const std::string level =
       in.has("log_level") ? in.word("log_level", {"debug", "info", "warning", "error"}) : "info";
@@ -94,6 +97,7 @@ std::string describe_agent_options() {
       "  daemon_public_key   file of the daemon's public key\n"
       "  secret_key          file of this node's secret key, mode 0600\n"
       "  rank_dir            where ranks put their shared memory [/dev/shm]\n"
+      "  health_root         folder that holds the node's sys and proc [/]\n"
       "  max_queued_records  kept while the daemon is away [65536, 512 to 4194304]\n"
       "  log_level           debug, info, warning or error [info]\n";
   for (const Option& option : kOptions) {

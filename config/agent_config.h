@@ -11,16 +11,18 @@ namespace tapas {
 
 /// `tapas.agent/1`, by default /etc/tapas/agent.json.
 struct AgentConfig {
-  std::string node;               ///< name in the cluster file; the host's name by default
-  std::string daemon_endpoint;    ///< such as "tcp://head:7070"
-  std::string daemon_public_key;  ///< file
-  std::string secret_key;         ///< file of this node's key; its public key follows from it
-  std::string rank_dir;           ///< where ranks put their segments
-  double scan_interval_s = 0.0;   ///< between looks for new and dead ranks
-  double poll_interval_s = 0.0;   ///< between reads of the ranks' rings
-  double flush_interval_s = 0.0;  ///< longest wait of a record for its batch
-  double phase_timeout_s = 0.0;   ///< for the ranks' answers to an order
-  double order_timeout_s = 0.0;   ///< for the daemon's next order of a switch
+  std::string node;                ///< name in the cluster file; the host's name by default
+  std::string daemon_endpoint;     ///< such as "tcp://head:7070"
+  std::string daemon_public_key;   ///< file
+  std::string secret_key;          ///< file of this node's key; its public key follows from it
+  std::string rank_dir;            ///< where ranks put their segments
+  double scan_interval_s = 0.0;    ///< between looks for new and dead ranks
+  double poll_interval_s = 0.0;    ///< between reads of the ranks' rings
+  double flush_interval_s = 0.0;   ///< longest wait of a record for its batch
+  double phase_timeout_s = 0.0;    ///< for the ranks' answers to an order
+  double order_timeout_s = 0.0;    ///< for the daemon's next order of a switch
+  double health_interval_s = 0.0;  ///< between readings of the node's health; 0 = none
+  std::string health_root;         ///< folder that holds sys and proc
   std::int64_t max_queued_records = 0;
   log::Level log_level = log::Level::kInfo;
 };

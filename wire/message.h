@@ -66,6 +66,19 @@ struct Vote {
   double seconds = 0.0;     ///< job time the phase took on this node
 };
 
+/// Something that is wrong with the node's hardware, or looks so (docs/agent.md).
+struct Finding {
+  std::string device;  ///< unique in the node
+  std::string kind;    ///< stable word
+  std::string text;    ///< one sentence
+  friend bool operator==(const Finding&, const Finding&) = default;
+};
+/// All that the agent finds wrong now: after each WELCOME, and whenever it changes.
+struct Findings {
+  std::vector<Finding> findings;
+};
+inline constexpr std::size_t kMaxFindings = 64;
+
 // Daemon -> agent. All carry the term; agents refuse a lower (term, epoch).
 struct Welcome {
   std::uint64_t term = 0;
@@ -108,7 +121,7 @@ struct SwitchCommand {
   std::string reason;         ///< ABORT
 };
 
-using ToDaemon = std::variant<Hello, Heartbeat, Telemetry, Vote>;
+using ToDaemon = std::variant<Hello, Heartbeat, Telemetry, Vote, Findings>;
 using ToAgent = std::variant<Welcome, Reject, HeartbeatAck, PlanChunk, SwitchCommand>;
 
 }  // namespace tapas::wire

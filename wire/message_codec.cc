@@ -77,6 +77,16 @@ Frames encode_one(const Heartbeat& heartbeat, std::uint64_t sequence) {
                       {"records_dropped", heartbeat.records_dropped}});
 }
 
+Frames encode_one(const Findings& message, std::uint64_t sequence) {
+  json::Value findings = json::Value::array();
+  for (const Finding& finding : message.findings) {
+    findings.push_back({{"device", cut_reason(finding.device)},
+                        {"kind", cut_reason(finding.kind)},
+                        {"text", cut_reason(finding.text)}});
+  }
+  return make_frames("findings", sequence, {{"findings", std::move(findings)}});
+}
+
 Frames encode_one(const Telemetry& telemetry, std::uint64_t sequence) {
   return {json::dump(make_header("telemetry", sequence)), telemetry.records};
 }
@@ -158,13 +168,14 @@ class MessageReader : public json::ObjectReader {
     return text;
   }
 
-  std::string reason() {
-    std::string text = string("reason");
+  std::string text(std::string_view key) {
+    std::string text = string(key);
     if (text.size() > kMaxReasonBytesRead) {
-      refuse("reason", fmt::format("{} bytes; at most {}", text.size(), kMaxReasonBytesRead));
+      refuse(key, fmt::format("{} bytes; at most {}", text.size(), kMaxReasonBytesRead));
     }
     return text;
   }
+  std::string reason() { return text("reason"); }
 
   std::uint64_t hex64(std::string_view key) {
     const std::string text = string(key);
@@ -344,6 +355,21 @@ void read_vote(MessageReader& in, Vote& vote) {
   vote.seconds = in.number("seconds", 0.0, kMaxSeconds);
 }
 
+void read_findings(MessageReader& in, Findings& message) {
+  const json::Value& findings = in.array("findings", kMaxFindings);
+  for (std::size_t i = 0; i < findings.size(); ++i) {
+    MessageReader item(findings[i], in.child("findings", i));
+    Finding& finding = message.findings.emplace_back();
+    finding.device = item.text("device");
+    finding.kind = item.text("kind");
+    finding.text = item.text("text");
+    if (auto ok = item.finish(); !ok) {
+      in.absorb(ok.error());
+      return;
+    }
+  }
+}
+
 void read_switch(MessageReader& in, SwitchCommand& command) {
   command.order = static_cast<SwitchOrder>(in.index_of("order", kOrders));
   command.job = in.name("job");
@@ -412,9 +438,14 @@ Result<ToDaemon> decode_to_daemon(std::span<const std::span<const std::byte>> fr
   if (envelope->type == "vote") {
     return read_json<Vote>(*envelope, read_vote);
   }
-  return fail(ErrorCode::kInvalid,
-              "header.type: \"{}\" is not what an agent sends: hello, heartbeat, telemetry or vote",
-              printable(envelope->type));
+  if (envelope->type == "findings") {
+    return read_json<Findings>(*envelope, read_findings);
+  }
+  return fail(
+      ErrorCode::kInvalid,
+      "header.type: \"{}\" is not what an agent sends: hello, heartbeat, telemetry, vote or "
+      "findings",
+      printable(envelope->type));
 }
 
 Result<ToAgent> decode_to_agent(std::span<const std::span<const std::byte>> frames) {

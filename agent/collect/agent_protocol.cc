@@ -174,6 +174,7 @@ void AgentProtocol::on(const wire::Welcome& welcome, TimePoint now) {
     }
     job.vote_unsent = false;
   }
+  send_findings();
 }
 
 void AgentProtocol::on(const wire::Reject& reject, TimePoint now) {
@@ -632,6 +633,20 @@ std::size_t AgentProtocol::rank_count() const {
 
 std::uint64_t AgentProtocol::records_dropped() const {
   return telemetry_.dropped() + rank_dropped_;
+}
+
+void AgentProtocol::set_findings(std::vector<wire::Finding> findings) {
+  findings.resize(std::min(findings.size(), wire::kMaxFindings));
+  if (findings_ != findings) {
+    findings_ = std::move(findings);
+    send_findings();
+  }
+}
+
+void AgentProtocol::send_findings() {
+  if (findings_ && state_ == State::kWelcome) {
+    actions_.emplace_back(wire::ToDaemon{wire::Findings{*findings_}});
+  }
 }
 
 void AgentProtocol::notice(bool warning, std::string key, std::string text) {

@@ -120,6 +120,9 @@ class AgentProtocol {
   void rank_replied(const std::string& job, const RankReply& reply, TimePoint now);
   /// Packed records of wire/record.h; the oldest are dropped and counted when too many wait.
   void queue_records(std::span<const std::byte> records, TimePoint now);
+  /// What is wrong with the node now; told to the daemon when it has changed, and after each
+  /// WELCOME.
+  void set_findings(std::vector<wire::Finding> findings);
   /// Records that a rank's full ring lost, for the heartbeat.
   void count_dropped(std::uint64_t records) { rank_dropped_ += records; }
 
@@ -195,6 +198,7 @@ class AgentProtocol {
   void start_round(JobState& job, const wire::SwitchCommand& command, TimePoint now);
   void finish_round(JobState& job, TimePoint now);
   void fail_round(JobState& job, const std::string& reason, TimePoint now);
+  void send_findings();
   void send_vote(const wire::Vote& vote);
   void check_deadlines(JobState& job, TimePoint now);
   void notice(bool warning, std::string key, std::string text);
@@ -214,6 +218,7 @@ class AgentProtocol {
   TimePoint flush_at_;  ///< while records are queued
   std::uint64_t records_sent_ = 0;
   std::uint64_t rank_dropped_ = 0;
+  std::optional<std::vector<wire::Finding>> findings_;  ///< none: nobody looks
   std::vector<Action> actions_;
 };
 

@@ -27,14 +27,20 @@ struct Options {
 };
 
 /// First of all: its child processes need this one to have no other threads.
-Result<health::Report> look_at_node() {
+Result<health::NodeHealth> look_at_node() {
   health::LookOptions options;
   options.interval = std::chrono::duration<double>(0);
-  return health::look(options);
+  health::NodeHealth node;
+  return health::look(options,
+                      [&](const health::Report& report) {
+                        node = report.node;
+                        return false;
+                      })
+      .map([&] { return node; });
 }
 
 std::vector<Check> examine(const Options& options) {
-  const auto report = look_at_node();
+  const auto node = look_at_node();
   const auto patience = std::chrono::milliseconds(static_cast<int>(options.timeout_s * 1000));
   std::vector<Check> checks;
   const auto config = load_agent_config(options.config);
@@ -50,12 +56,12 @@ std::vector<Check> examine(const Options& options) {
                       "--config takes another file"});
   }
   checks.push_back(check_clock());
-  if (report) {
-    checks.push_back(check_gpus(report->node));
-    checks.push_back(check_rdma(report->node));
-    checks.push_back(check_pressure(report->node));
+  if (node) {
+    checks.push_back(check_gpus(*node));
+    checks.push_back(check_rdma(*node));
+    checks.push_back(check_pressure(*node));
   } else {
-    checks.push_back({"health", State::kNote, report.error().message,
+    checks.push_back({"health", State::kNote, node.error().message,
                       "mount /sys into the agent's container to have the node's health"});
   }
   checks.push_back(check_nccl(options.ras, patience));

@@ -22,6 +22,7 @@ struct Options {
   std::string nvml;
   double interval_s = 1;
   double timeout_s = 10;
+  bool follow = false;
 };
 
 int run(const Options& options) {
@@ -33,15 +34,20 @@ int run(const Options& options) {
   look_options.timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_s * 1000));
   look_options.interval = std::chrono::duration<double>(options.interval_s);
-  const auto report = look(look_options);
-  if (!report) {
+  bool written = false;
+  const auto looked = look(look_options, [&](const Report& report) {
+    const std::string text =
+        options.format == "json" ? to_json(report, options.follow) : to_text(report);
+    written =
+        std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    return written && options.follow;
+  });
+  if (!looked) {
     fmt::print(stderr, "tapas-agent health: {}; --root takes a folder that holds sys and proc\n",
-               report.error().message);
+               looked.error().message);
     return 1;
   }
-  const std::string text = options.format == "json" ? to_json(*report) : to_text(*report);
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  return written && std::fflush(stdout) == 0 ? 0 : 1;
+  return written ? 0 : 1;
 }
 
 }  // namespace
@@ -70,11 +76,14 @@ void add_health_command(CLI::App& app, std::function<int()>& chosen) {
   verb->add_option(
       "--nvml", options->nvml,
       "NVIDIA's management library; libnvidia-ml.so.1 by default, and none with --root");
+  verb->add_flag("--follow", options->follow,
+                 "Go on: a report every interval, in JSON one line each");
   verb->footer(
       "Examples:\n"
       "  tapas-agent health                         devices, rates over a second, findings\n"
       "  tapas-agent health --interval 60           errors that come once a minute, too\n"
       "  tapas-agent health -o json | jq .findings  for programs (docs/agent.md)\n"
+      "  tapas-agent health --follow --interval 60 -o json >> health.jsonl\n"
       "  tapas-agent health --root /tmp/node7       what a copied tree says\n");
   verb->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

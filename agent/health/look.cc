@@ -6,7 +6,10 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <functional>
+#include <iterator>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -22,6 +25,9 @@ constexpr std::string_view kNvmlAdvice =
 constexpr std::string_view kCrashAdvice =
     "look at the kernel's log, and whether library and kernel module are of one driver version";
 
+// Each time may leave a process behind that the kernel does not let go.
+constexpr std::chrono::hours kAskAgain{1};
+
 /// One source of a reading, /sys or NVML.
 class Source {
  public:
@@ -32,7 +38,10 @@ class Source {
 
   /// Only a gap when the source did not come back, now or before.
   Result<NodeHealth> ask(std::chrono::milliseconds timeout) {
-    if (why_not_.empty()) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!gone_ || now >= ask_again_at_) {
+      gone_.reset();
+      ask_again_at_ = now + kAskAgain;
       auto node = read_in_child(timeout);
       if (node || !gone_) {
         return node;
@@ -70,6 +79,7 @@ class Source {
   Read read_;
   std::string why_not_;
   std::optional<ErrorCode> gone_;
+  std::chrono::steady_clock::time_point ask_again_at_;
 };
 
 Result<NodeHealth> read_both(Source& sys, Source& nvml, std::chrono::milliseconds timeout) {
@@ -87,34 +97,39 @@ Result<NodeHealth> read_both(Source& sys, Source& nvml, std::chrono::millisecond
 
 }  // namespace
 
-Result<Report> look(const LookOptions& options) {
+Result<void> look(const LookOptions& options, const std::function<bool(const Report&)>& show) {
   Source sys("sysfs", kSysAdvice, [&](const Step& step) { return read_node(options.roots, step); });
   Source nvml("nvml", kNvmlAdvice, [&](const Step& step) -> Result<NodeHealth> {
     NodeHealth not_asked;
     not_asked.gaps.push_back({"nvml", "is not asked for a copied tree; --nvml names its library"});
     return options.nvml.empty() ? not_asked : read_nvml(options.nvml, step);
   });
-  const auto before = read_both(sys, nvml, options.timeout);
+  auto before = read_both(sys, nvml, options.timeout);
   if (!before) {
     return tl::unexpected(before.error());
   }
-  std::this_thread::sleep_for(options.interval);
-  auto now = read_both(sys, nvml, options.timeout);
-  if (!now) {
-    return tl::unexpected(now.error());
+  for (;;) {
+    std::this_thread::sleep_for(options.interval);
+    auto now = read_both(sys, nvml, options.timeout);
+    if (!now) {
+      return tl::unexpected(now.error());
+    }
+    Report report;
+    report.rates = rates_between(*before, *now);
+    if (sys.gone() || nvml.gone()) {
+      report.rates.gone.clear();  // Nobody can tell.
+    }
+    sys.add_to(report.findings);
+    nvml.add_to(report.findings);
+    auto found = findings(*now, report.rates);
+    report.findings.insert(report.findings.end(), std::make_move_iterator(found.begin()),
+                           std::make_move_iterator(found.end()));
+    report.node = *now;
+    before = std::move(now);
+    if (!show(report)) {
+      return {};
+    }
   }
-  Report report;
-  report.rates = rates_between(*before, *now);
-  if (sys.gone() || nvml.gone()) {
-    report.rates.gone.clear();  // Nobody can tell.
-  }
-  sys.add_to(report.findings);
-  nvml.add_to(report.findings);
-  auto found = findings(*now, report.rates);
-  report.findings.insert(report.findings.end(), std::make_move_iterator(found.begin()),
-                         std::make_move_iterator(found.end()));
-  report.node = *std::move(now);
-  return report;
 }
 
 }  // namespace tapas::agent::health

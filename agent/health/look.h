@@ -5,6 +5,7 @@
 #include "base/result.h"
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 namespace tapas::agent::health {
@@ -16,10 +17,12 @@ struct LookOptions {
   std::chrono::duration<double> interval{1};
 };
 
-/// Reads the node twice, each time in child processes, so that it comes back although a driver may
-/// not. Who does not answer or crashes becomes a gap and a finding, and is not asked again. Fails
-/// when `roots.sys` is no folder.
+/// Reads the node every interval and shows each reading beside the one before, until `show` says
+/// false. Reads in child processes, so that it comes back although a driver may not. Who does not
+/// answer or crashes becomes a gap and a finding, and is not asked again for an hour. Fails when
+/// `roots.sys` is no folder.
 /// Requires: this process has no other threads.
-[[nodiscard]] Result<Report> look(const LookOptions& options);
+[[nodiscard]] Result<void> look(const LookOptions& options,
+                                const std::function<bool(const Report&)>& show);
 
 }  // namespace tapas::agent::health

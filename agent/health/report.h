@@ -16,8 +16,9 @@ struct Report {
   std::vector<Finding> findings;
 };
 
-/// `tapas.health/1` of docs/agent.md, ended by a newline. Unknown values are null.
-[[nodiscard]] std::string to_json(const Report& report);
+/// `tapas.health/1` of docs/agent.md, indented or in one line, ended by a newline. Unknown values
+/// are null.
+[[nodiscard]] std::string to_json(const Report& report, bool one_line = false);
 
 /// Tables for people. Unknown values are "?".
 [[nodiscard]] std::string to_text(const Report& report);

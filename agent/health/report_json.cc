@@ -158,7 +158,7 @@ Value list_json(const std::vector<Device>& devices, const Rates& rates) {
 
 }  // namespace
 
-std::string to_json(const Report& report) {
+std::string to_json(const Report& report, bool one_line) {
   Value gaps = Value::array();
   add_gaps(report.node.gaps, gaps);
   Value found = Value::array();
@@ -173,7 +173,7 @@ std::string to_json(const Report& report) {
                        {"pressures", list_json(report.node.pressures, report.rates)},
                        {"findings", std::move(found)},
                        {"gaps", std::move(gaps)}};
-  return json::dump(value, 2) + "\n";
+  return json::dump(value, one_line ? -1 : 2) + "\n";
 }
 
 }  // namespace tapas::agent::health

@@ -51,6 +51,28 @@ std::string job_text(const json::Value& job, const json::Value& decision) {
   return out;
 }
 
+/// What agents find wrong with their nodes, a line each.
+std::string findings_text(const json::Value& agents) {
+  constexpr std::size_t kMaxLines = 8;
+  std::string out;
+  std::size_t count = 0;
+  for (const json::Value& agent : agents) {
+    for (const json::Value& finding : array_at(agent, "findings")) {
+      if (++count <= kMaxLines) {
+        out += fmt::format("  {}  {}\n", printable(text_at(agent, "node")),
+                           printable(text_at(finding, "text")));
+      }
+    }
+  }
+  if (count == 0) {
+    return "";
+  }
+  if (count > kMaxLines) {
+    out += fmt::format("  {} more: tapasctl status -o json\n", count - kMaxLines);
+  }
+  return bold("FOUND ON NODES") + "\n" + out;
+}
+
 std::string status_text(const json::Value& status, const json::Value& events,
                         const std::vector<json::Value>& decisions) {
   std::string out = fmt::format("tapasd {}, term {}, auto {}",
@@ -69,6 +91,8 @@ std::string status_text(const json::Value& status, const json::Value& events,
 
   constexpr std::size_t kMaxNamed = 8;
   out += bold("AGENTS") + " " + agent_digest(array_at(status, "agents"), kMaxNamed);
+
+  out += findings_text(array_at(status, "agents"));
 
   const json::Value& rejected = object_at(status, "rejected");
   std::string counts;

@@ -37,6 +37,11 @@ json::Value job_json(const JobView& job) {
 }
 
 json::Value agent_json(const AgentView& agent) {
+  json::Value findings = json::Value::array();
+  for (const NodeFinding& finding : agent.findings) {
+    findings.push_back(
+        {{"device", finding.device}, {"kind", finding.kind}, {"text", finding.text}});
+  }
   return {{"node", agent.node},
           {"connected", agent.connected},
           {"drained", agent.drained},
@@ -48,7 +53,8 @@ json::Value agent_json(const AgentView& agent) {
           {"silent_s", agent.silent_s},
           {"records", agent.records},
           {"records_dropped", agent.records_dropped},
-          {"slowdown", agent.slowdown}};
+          {"slowdown", agent.slowdown},
+          {"findings", std::move(findings)}};
 }
 
 }  // namespace

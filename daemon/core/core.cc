@@ -170,6 +170,29 @@ struct Core::Impl {
     context.out.send(heartbeat.node, HeartbeatAckMessage{term});
   }
 
+  void on(LoopContext& context, const AgentFindings& findings) {
+    if (!registry.heard(findings.node, context.out.now())) {
+      ask_for_hello(context, findings.node);
+      return;
+    }
+    registry.find(findings);
+  }
+
+  static void tell_findings(LoopContext& context) {
+    for (const FindingNews& news : context.registry.take_finding_news(context.out.now())) {
+      for (const NodeFinding& finding : news.begun) {
+        context.out.event("", "finding", news.node, fmt::format("{}: {}", news.node, finding.text),
+                          {{"device", finding.device}, {"kind", finding.kind}});
+      }
+      for (const NodeFinding& finding : news.over) {
+        context.out.event(
+            "", "finding_over", news.node,
+            fmt::format("{}: {} is over at {}", news.node, finding.kind, finding.device),
+            {{"device", finding.device}, {"kind", finding.kind}});
+      }
+    }
+  }
+
   void ask_for_hello(LoopContext& context, const std::string& node) {
     context.out.send(
         node, RejectMessage{"this daemon does not know you yet; say HELLO", config.heartbeat_s});
@@ -244,6 +267,7 @@ struct Core::Impl {
         loop.agent_lost(context, node);
       }
     }
+    tell_findings(context);
     for (auto& [name, loop] : jobs) {
       loop.tick(context);
     }
@@ -555,6 +579,7 @@ StatusView Core::status(const Now& now) const {
     view.silent_s = silence_s(agent, now);
     view.records = agent.records;
     view.records_dropped = agent.records_dropped;
+    view.findings = agent.findings;
   }
   for (auto& [node, view] : agents) {
     view.node = node;

@@ -50,7 +50,8 @@ struct AgentView {
   double silent_s = 0;
   std::uint64_t records = 0;
   std::uint64_t records_dropped = 0;
-  double slowdown = 1.0;  ///< worst rank of the node, 1.0 = healthy or unknown
+  double slowdown = 1.0;              ///< worst rank of the node, 1.0 = healthy or unknown
+  std::vector<NodeFinding> findings;  ///< what its agent finds wrong with it
 };
 struct JobView {
   std::string job;

@@ -51,6 +51,19 @@ struct AgentHeartbeat {
   std::uint64_t records_dropped = 0;
 };
 
+/// Something that is wrong with a node's hardware, or looks so, in its agent's words.
+struct NodeFinding {
+  std::string device;
+  std::string kind;
+  std::string text;
+  friend bool operator==(const NodeFinding&, const NodeFinding&) = default;
+};
+/// All that is wrong with the node now.
+struct AgentFindings {
+  std::string node;
+  std::vector<NodeFinding> findings;
+};
+
 /// A StepRecord in seconds. `job` and `node` stay hashes: the core compares them with its own.
 struct StepSample {
   std::uint64_t job = 0;
@@ -165,8 +178,9 @@ struct Reconfigured {
 /// At least four times a second.
 struct Tick {};
 
-using Event = std::variant<AgentHello, AgentHeartbeat, StepBatch, AgentVote, PlanSolved,
-                           ReplanSolved, StoreDone, OperatorCommand, Reconfigured, Tick>;
+using Event =
+    std::variant<AgentHello, AgentHeartbeat, AgentFindings, StepBatch, AgentVote, PlanSolved,
+                 ReplanSolved, StoreDone, OperatorCommand, Reconfigured, Tick>;
 
 // ---------------------------------------------------------------- store rows
 

@@ -135,13 +135,17 @@ void JobLoop::on_verdict(LoopContext& context) {
     take_note(watch_, verdict);  // It is the links that make all steps longer.
     return;
   }
-  verdict_ = verdict.sentence;
   const std::string node = !verdict.culprits.empty() ? verdict.culprits.front().node
                            : !verdict.late.empty()   ? verdict.late.front().node
                                                      : "";
-  const std::vector<Evidence> evidence = verdict_evidence(verdict);
+  std::vector<Evidence> evidence = verdict_evidence(verdict);
+  verdict_ = verdict.sentence;
+  if (const std::string found = context.registry.findings_of(node); !found.empty()) {
+    put(evidence, "node_finds", found);
+    verdict_ += fmt::format("; {} itself finds: {}", node, found);
+  }
   take_note(watch_, verdict);
-  context.out.event(job_->name, "verdict", node, verdict.sentence, evidence);
+  context.out.event(job_->name, "verdict", node, verdict_, evidence);
   if (verdict.culprits.empty()) {
     on_no_culprit(context, verdict);
     return;

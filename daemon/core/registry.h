@@ -17,6 +17,16 @@ struct Agent {
   std::uint64_t records = 0;
   std::uint64_t records_dropped = 0;
   std::map<std::string, JobAttachment> jobs;
+  std::vector<NodeFinding> findings;  ///< that its node has now
+  std::vector<NodeFinding> told;      ///< those that the journal knows of
+  std::chrono::nanoseconds may_tell_at{0};
+};
+
+/// What changed on a node since the last time.
+struct FindingNews {
+  std::string node;
+  std::vector<NodeFinding> begun;
+  std::vector<NodeFinding> over;
 };
 
 /// Who is there, by the node name that belongs to the peer's key. Liveness is the agents' own
@@ -32,6 +42,14 @@ class Registry {
   /// Any sign of life; false when the node never said HELLO or was given up since.
   bool heard(const std::string& node, const Now& now);
   void count(const AgentHeartbeat& heartbeat);
+
+  void find(const AgentFindings& findings);
+  /// What the journal should be told of the nodes' findings: at once, but of each node at most once
+  /// a minute, whatever its agent says.
+  [[nodiscard]] std::vector<FindingNews> take_finding_news(const Now& now);
+
+  /// The node's findings in a few words; empty when it has none.
+  [[nodiscard]] std::string findings_of(const std::string& node) const;
 
   /// Gives up the agents that were silent for longer than `lost_s`, returns their nodes.
   [[nodiscard]] std::vector<std::string> expire(double lost_s, const Now& now);

@@ -108,6 +108,15 @@ class Translate {
         AgentHeartbeat{node_, heartbeat.records_sent, heartbeat.records_dropped}, false, {}};
   }
 
+  Outcome operator()(wire::Findings& message) const {
+    AgentFindings out{node_, {}};
+    for (wire::Finding& finding : message.findings) {
+      out.findings.push_back(
+          {std::move(finding.device), std::move(finding.kind), std::move(finding.text)});
+    }
+    return Inbound{std::move(out), false, {}};
+  }
+
   Outcome operator()(const wire::Telemetry& telemetry) const {
     const auto records = wire::decode_records(telemetry.records);
     if (!records) {

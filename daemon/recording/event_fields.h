@@ -45,6 +45,18 @@ void fields(V& visit, T& of) {
   visit({"node", "records_sent", "records_dropped"}, node, records_sent, records_dropped);
 }
 
+template <typename V, Is<NodeFinding> T>
+void fields(V& visit, T& of) {
+  auto& [device, kind, text] = of;
+  visit({"device", "kind", "text"}, device, kind, text);
+}
+
+template <typename V, Is<AgentFindings> T>
+void fields(V& visit, T& of) {
+  auto& [node, findings] = of;
+  visit({"node", "findings"}, node, findings);
+}
+
 // Records are most of a recording: rows without names, and what the records of a node have in
 // common is told once.
 

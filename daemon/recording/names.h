@@ -48,8 +48,8 @@ using Word = std::string_view;
 template <>
 struct Names<Event> {
   static constexpr auto kList = std::to_array<Word>(
-      {"agent_hello", "agent_heartbeat", "step_batch", "agent_vote", "plan_solved", "replan_solved",
-       "store_done", "operator_command", "reconfigured", "tick"});
+      {"agent_hello", "agent_heartbeat", "agent_findings", "step_batch", "agent_vote",
+       "plan_solved", "replan_solved", "store_done", "operator_command", "reconfigured", "tick"});
 };
 template <>
 struct Names<decltype(OperatorCommand::verb)> {

@@ -19,6 +19,7 @@ std::vector<std::string> tapas::fuzz::seeds() {
   wire::append_record(wire::StepRecord{}, telemetry.records);
   return {join(wire::encode(wire::ToDaemon{hello}, 1)),
           join(wire::encode(wire::ToDaemon{wire::Heartbeat{1, 2, 3}}, 2)),
+          join(wire::encode(wire::ToDaemon{wire::Findings{{{"eth0", "no_carrier", "cable"}}}}, 5)),
           join(wire::encode(wire::ToDaemon{telemetry}, 3)),
           join(wire::encode(wire::ToDaemon{wire::Vote{"gpt3", 42, wire::Phase::kArmed, false,
                                                       "\xC3\xA9 \"why\"\n", 7, 8, 0.125}},

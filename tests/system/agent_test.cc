@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
@@ -22,14 +23,14 @@ namespace {
 std::string tiny_job() { return TAPAS_SOURCE_DIR "/config/examples/gpt-tiny-4x2.json"; }
 
 /// Writes the configuration of node-0's agent and the folder of its ranks.
-void prepare_agent(const Cluster& cluster, const std::string& endpoint) {
+void prepare_agent(const Cluster& cluster, const std::string& endpoint,
+                   const json::Value& more = json::Value::object()) {
   std::filesystem::create_directory(cluster.dir / "ranks");
-  write_file(cluster.dir / "agent.json", json::dump({{"schema", "tapas.agent/1"},
-                                                     {"node", "node-0"},
-                                                     {"daemon_endpoint", endpoint},
-                                                     {"daemon_public_key", "server.pub"},
-                                                     {"secret_key", "keys/node-0.key"},
-                                                     {"rank_dir", "ranks"}}));
+  json::Value config = {{"schema", "tapas.agent/1"},       {"node", "node-0"},
+                        {"daemon_endpoint", endpoint},     {"daemon_public_key", "server.pub"},
+                        {"secret_key", "keys/node-0.key"}, {"rank_dir", "ranks"}};
+  config.update(more);
+  write_file(cluster.dir / "agent.json", json::dump(config));
 }
 
 /// A training rank in a thread of its own: a record and a look for orders every millisecond. Counts
@@ -202,6 +203,40 @@ TEST(Agent, WhateverHappensToItAndTheDaemonARankNeverWaitsAndLosesOnlyCountedRec
     std::printf("%llu steps, %llu records dropped\n", static_cast<unsigned long long>(rank.steps()),
                 static_cast<unsigned long long>(rank.dropped()));
   }
+}
+
+TEST(Agent, TellsTheDaemonWhatIsWrongWithItsNode) {
+  Cluster cluster({"node-0"}, {{"jobs", {tiny_job()}}});
+  ASSERT_TRUE(cluster.start()) << cluster.log();
+  const std::string port = cluster.dir / "root/sys/class/infiniband/mlx5_0/ports/1";
+  std::filesystem::create_directories(port);
+  write_file(port + "/state", "1: DOWN\n");
+  write_file(port + "/phys_state", "3: Disabled\n");
+  write_file(port + "/link_layer", "InfiniBand\n");
+  prepare_agent(cluster, cluster.endpoint(), {{"health_interval_s", 0.2}, {"health_root", "root"}});
+  auto agent = start_agent(cluster);
+  const auto findings = [&] {
+    const json::Value status = cluster.status();
+    for (const json::Value& one : status.is_object() ? status["agents"] : json::Value::array()) {
+      if (one["node"] == "node-0") {
+        return one["findings"];
+      }
+    }
+    return json::Value();
+  };
+  const auto port_down = [&] {
+    const json::Value now = findings();
+    return std::any_of(now.begin(), now.end(), [](const json::Value& finding) {
+      return finding["device"] == "mlx5_0/1" && finding["kind"] == "port_down";
+    });
+  };
+  EXPECT_TRUE(eventually(port_down)) << findings() << agent->output() << cluster.log();
+  EXPECT_TRUE(eventually([&] { return cluster.has_event("finding"); })) << cluster.log();
+
+  // Another daemon is told, too.
+  cluster.daemon->kill_now();
+  ASSERT_TRUE(cluster.start()) << cluster.log();
+  EXPECT_TRUE(eventually(port_down)) << findings() << agent->output() << cluster.log();
 }
 
 TEST(Agent, FindsTheDaemonAtAnIPv6Address) {

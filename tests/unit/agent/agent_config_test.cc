@@ -74,7 +74,7 @@ TEST(AgentConfig, DescribesEveryKeyThatItTakes) {
         << config.error().message;
     ++keys;
   }
-  EXPECT_EQ(keys, 13U);
+  EXPECT_EQ(keys, 15U);
 }
 
 TEST(AgentConfig, TakesTheExample) {

@@ -176,6 +176,28 @@ TEST_F(AgentProtocolOnOneNode, BeatsAtTheIntervalOfTheWelcome) {
   EXPECT_TRUE(actions<Reconnect>().empty());
 }
 
+TEST_F(AgentProtocolOnOneNode, TellsFindingsWhenTheyChangeAndToEachDaemonAnew) {
+  const std::vector<wire::Finding> one = {{"eth0", "no_carrier", "eth0 has no carrier"}};
+  welcome();
+  EXPECT_TRUE(actions<wire::Findings>().empty()) << "nobody looks";
+  agent.set_findings(one);
+  agent.set_findings(one);
+  ASSERT_EQ(actions<wire::Findings>().size(), 1U);
+  EXPECT_EQ(actions<wire::Findings>()[0].findings, one);
+  forget();
+  agent.disconnected(now);
+  agent.set_findings({});
+  EXPECT_TRUE(actions<wire::Findings>().empty()) << "there is nobody to tell";
+  agent.connected(now);
+  now += 3s;
+  agent.tick(now);
+  agent.received(wire::Welcome{1, 1.0}, now);
+  ASSERT_EQ(actions<wire::Findings>().size(), 1U);
+  EXPECT_TRUE(actions<wire::Findings>()[0].findings.empty());
+  agent.set_findings(std::vector<wire::Finding>(wire::kMaxFindings + 9));
+  EXPECT_EQ(actions<wire::Findings>().back().findings.size(), wire::kMaxFindings);
+}
+
 TEST_F(AgentProtocolOnOneNode, ReconnectsAfterThreeUnansweredHeartbeats) {
   welcome();
   now += 2900ms;

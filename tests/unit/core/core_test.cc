@@ -63,6 +63,21 @@ class Bench {
     }
     return out;
   }
+  /// Journal lines of a kind.
+  std::vector<std::string> told(const std::string& kind) const {
+    std::vector<std::string> out;
+    for (const Action& action : actions) {
+      if (const auto* write = std::get_if<StoreWrite>(&action)) {
+        for (const StoreRow& row : write->rows) {
+          if (const auto* event = std::get_if<EventRow>(&row);
+              event != nullptr && event->kind == kind) {
+            out.push_back(event->sentence);
+          }
+        }
+      }
+    }
+    return out;
+  }
   std::string node(std::uint32_t index) const { return job->cluster.nodes[index].name; }
   AgentHello hello(std::uint32_t index, std::uint64_t epoch = 0, std::uint64_t pending = 0) const {
     return {node(index),
@@ -190,6 +205,68 @@ TEST(Core, HeartbeatsKeepAnAgentAndSilenceLosesIt) {
   bench.now.steady += std::chrono::seconds(11);
   bench.apply(Tick{});
   EXPECT_FALSE(bench.core->status(bench.now).agents[0].connected);
+}
+
+TEST(Core, FindingsOfANodeAreToldOnceAndWhenTheyAreOver) {
+  Bench bench;
+  const NodeFinding link{"0000:17:00.0", "pcie_width", "0000:17:00.0 runs on 8 of 16 lanes"};
+  bench.apply(AgentFindings{bench.node(0), {link}});
+  EXPECT_EQ(bench.sent<RejectMessage>(bench.node(0)).size(), 1U) << "no HELLO yet";
+  bench.apply(bench.hello(0, 1));
+  bench.apply(AgentFindings{bench.node(0), {link}});
+  bench.apply(Tick{});
+  EXPECT_EQ(bench.told("finding"), (Words{bench.node(0) + ": " + link.text}));
+  EXPECT_EQ(bench.core->status(bench.now).agents[0].findings, (std::vector<NodeFinding>{link}));
+
+  NodeFinding worse = link;
+  worse.text = "0000:17:00.0 runs on 4 of 16 lanes";
+  const NodeFinding port{"mlx5_0/1", "port_down", "mlx5_0/1 is down"};
+  bench.apply(AgentFindings{bench.node(0), {worse, port}});
+  bench.apply(Tick{});
+  EXPECT_TRUE(bench.told("finding").empty()) << "at most once a minute";
+  bench.now.steady += std::chrono::seconds(9);
+  bench.apply(AgentHeartbeat{bench.node(0), 0, 0});
+  EXPECT_EQ(bench.core->status(bench.now).agents[0].findings[0].text, worse.text);
+  bench.now.steady += std::chrono::seconds(60);
+  bench.apply(Tick{});
+  EXPECT_EQ(bench.told("finding"), (Words{bench.node(0) + ": " + port.text}))
+      << "the same condition in other figures is no news";
+
+  bench.apply(bench.hello(0, 1));
+  bench.apply(AgentFindings{bench.node(0), {port}});
+  bench.now.steady += std::chrono::seconds(61);
+  bench.apply(Tick{});
+  EXPECT_EQ(bench.told("finding_over"),
+            (Words{bench.node(0) + ": pcie_width is over at 0000:17:00.0"}));
+}
+
+TEST(Core, AVerdictSaysWhatTheNodeFindsItself) {
+  Bench bench;
+  for (std::uint32_t node = 0; node < 4; ++node) {
+    bench.apply(bench.hello(node, 1));
+  }
+  bench.apply(AgentFindings{bench.node(1), {{"gpu", "throttle", "GPU 0 is too hot"}}});
+  Words verdicts;
+  for (std::uint64_t step = 1; step <= 80 && verdicts.empty(); ++step) {
+    for (std::uint32_t node = 0; node < 4; ++node) {
+      StepBatch batch{bench.node(node), {}, {}};
+      for (std::uint32_t rank = 2 * node; rank < 2 * node + 2; ++rank) {
+        StepSample sample = bench.sample(rank);
+        const double slowdown = step > 40 && node == 1 ? 1.5 : 1;
+        sample.step = step;
+        sample.end_time_s += static_cast<double>(step);
+        sample.forward_s *= slowdown;
+        sample.backward_s *= slowdown;
+        batch.samples.push_back(sample);
+      }
+      bench.apply(batch);
+      const Words told = bench.told("verdict");
+      verdicts.insert(verdicts.end(), told.begin(), told.end());
+    }
+  }
+  ASSERT_FALSE(verdicts.empty());
+  EXPECT_NE(verdicts[0].find(bench.node(1) + " itself finds: GPU 0 is too hot"), std::string::npos)
+      << verdicts[0];
 }
 
 TEST(Core, RefusesRecordsThatCannotBeTrue) {

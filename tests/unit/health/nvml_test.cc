@@ -26,9 +26,13 @@ Report look_at(const SysFixture& fixture, const char* scenario, const char* libr
   options.nvml = library;
   options.timeout = timeout;
   options.interval = 10ms;
-  auto report = look(options);
-  EXPECT_TRUE(report) << report.error().message;
-  return report ? *std::move(report) : Report{};
+  Report report;
+  const auto looked = look(options, [&](const Report& shown) {
+    report = shown;
+    return false;
+  });
+  EXPECT_TRUE(looked) << looked.error().message;
+  return report;
 }
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;

@@ -119,6 +119,20 @@ TEST(MessageCodec, KeepsTheLargestHelloWithinAFrame) {
   EXPECT_EQ(round_trip_to_daemon(hello).attachments.size(), kMaxAttachments);
 }
 
+TEST(MessageCodec, KeepsFindingsAndBoundsThem) {
+  const Findings two{{{"0000:17:00.0", "pcie_width", "x8 of x16"}, {"mlx5_0/1", "port_down", ""}}};
+  EXPECT_EQ(round_trip_to_daemon(two).findings, two.findings);
+  const Findings cut = round_trip_to_daemon(Findings{{{"d", "k", std::string(5000, 'x')}}});
+  EXPECT_LE(cut.findings.at(0).text.size(), kMaxReasonBytes);
+
+  Findings many;
+  many.findings.resize(kMaxFindings + 1);
+  const Frames frames = encode(ToDaemon{many}, 7);
+  const auto refused = to_daemon(frames.header, text_of(frames.payload));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("findings"), std::string::npos) << refused.error().message;
+}
+
 TEST(MessageCodec, KeepsHeartbeatTelemetryAndVote) {
   const auto heartbeat = round_trip_to_daemon(Heartbeat{1, 2, 3});
   EXPECT_EQ(heartbeat.monotonic_ms, 1U);

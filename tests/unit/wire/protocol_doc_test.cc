@@ -210,6 +210,10 @@ TEST(ProtocolDocument, ListsTheKeysOfEveryMessage) {
   Keys both = keys_of(body);
   both.merge(keys_of(body["attachments"][0]));
   EXPECT_EQ(documented_keys("hello"), both);
+  const json::Value list = parsed(encode(ToDaemon{Findings{{{"d", "k", "t"}}}}, 1).payload);
+  Keys listed = keys_of(list);
+  listed.merge(keys_of(list["findings"][0]));
+  EXPECT_EQ(documented_keys("findings"), listed);
   // A plan's keys are in its header.
   Keys plan = documented_keys("plan");
   plan.merge(documented_keys("Transport"));
