@@ -22,6 +22,10 @@ namespace tapas::twin {
 /// The daemon's side of the wire for one test: a real CURVE ROUTER on loopback that welcomes every
 /// node, answers heartbeats, keeps what it hears, and sends what the test tells it to.
 class FakeDaemon {
+  // An agent gives up a daemon that misses three, and orders sent to it then are lost: longer than
+  // a busy machine lets a test stand still.
+  static constexpr double kHeartbeatS = 2;
+
  public:
   struct Keys {
     std::string public_key;
@@ -104,7 +108,7 @@ class FakeDaemon {
       peers[hello->node] = peer;
       node_of_[peer] = hello->node;
       hellos[hello->node] = *hello;
-      send_to(peer, wire::Welcome{term_, 0.2});
+      send_to(peer, wire::Welcome{term_, kHeartbeatS});
     } else if (std::holds_alternative<wire::Heartbeat>(message)) {
       send_to(peer, wire::HeartbeatAck{term_});
     } else if (const auto* vote = std::get_if<wire::Vote>(&message)) {
