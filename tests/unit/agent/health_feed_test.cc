@@ -67,7 +67,8 @@ TEST(HealthFeed, WhatIsNotReadForLongIsOver) {
   const TemporaryFolder folder;
   const std::string down = R"({"device": "a", "kind": "b", "text": "c"})";
   HealthFeed feed(
-      {1, "/", script(folder, "echo '" + report(down) + "'; echo '" + report("") + "'; sleep 60")});
+      {1, "/",
+       script(folder, "echo '" + report(down) + "'; echo '" + report("") + "'; exec sleep 60")});
   const TimePoint begin = std::chrono::steady_clock::now();
   while (!feed.poll(begin)) {
     std::this_thread::sleep_for(10ms);
@@ -81,7 +82,8 @@ TEST(HealthFeed, WhatIsNotReadForLongIsOver) {
 
 TEST(HealthFeed, AProcessThatHangsIsAFindingAndStartedAnew) {
   const TemporaryFolder folder;
-  HealthFeed feed({1, "/", script(folder, "echo x >> " + folder.path() + "/starts; sleep 60")});
+  HealthFeed feed(
+      {1, "/", script(folder, "echo x >> " + folder.path() + "/starts; exec sleep 60")});
   const TimePoint begin = std::chrono::steady_clock::now();
   const auto started = [&](int times, TimePoint now) {
     for (int i = 0; i < 3000; ++i) {
@@ -106,7 +108,7 @@ TEST(HealthFeed, NonsenseAndAnEndlessLineDoNoHarm) {
   const TemporaryFolder folder;
   const TimePoint begin = std::chrono::steady_clock::now();
   HealthFeed nonsense(
-      {1, "/", script(folder, "echo 'no JSON'; echo '{\"findings\": 7}'; sleep 60")});
+      {1, "/", script(folder, "echo 'no JSON'; echo '{\"findings\": 7}'; exec sleep 60")});
   const auto nothing = next(nonsense, begin);
   ASSERT_TRUE(nothing);
   EXPECT_TRUE(nothing->empty());
