@@ -82,6 +82,7 @@ std::vector<Event> all_events() {
                    Epoch(4),
                    {{RankId(0), "00112233445566778899aabbccddeeff", 4242}, {RankId(1), "", 0}}}}},
       AgentHeartbeat{"node-0", 1, 2},
+      AgentFindings{"node-0", {{"eth0", "no_carrier", "eth0 has no carrier"}}},
       StepBatch{"node-0", {sample(0, 7), sample(1, 7), other, sample(0, 8)}, {link, link}},
       StepBatch{"node-0", {}, {}},
       AgentVote{"node-0", "gpt-tiny", Epoch(4), SwitchPhase::kTransferred, false,
