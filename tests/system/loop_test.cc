@@ -111,7 +111,7 @@ TEST_F(Loop, CanBeReplayedToTheSameDecisions) {
   EXPECT_TRUE(ordered) << killed["lines"];
   ASSERT_GE(told.size(), journal.size());
   for (std::size_t i = 0; i < journal.size(); ++i) {
-    EXPECT_EQ(told[i], journal[i]["sentence"]) << "line " << i;
+    EXPECT_EQ(told[i], journal[i]["sentence"].get<std::string>()) << "line " << i;
   }
 
   // The next life of the daemon has a recording of its own, with what the first one left behind.
