@@ -134,7 +134,7 @@ Check check_rank_dir(const AgentConfig& config) {
 Check check_ranks(const AgentConfig& config) {
   std::size_t dead = 0;
   std::set<std::string> foreign;
-  std::map<std::string, std::size_t> living;
+  std::map<std::string, std::set<std::uint32_t>> living;
   std::error_code error;
   for (fs::directory_iterator it(config.rank_dir, error), end; !error && it != end;
        it.increment(error)) {
@@ -148,7 +148,7 @@ Check check_ranks(const AgentConfig& config) {
         foreign.insert(segment.error().message);
       }
     } else if (segment->alive()) {
-      ++living[segment->job()];
+      living[segment->job()].insert(segment->rank());  // NCCL's plugin has a file beside its own.
     } else {
       ++dead;
     }
@@ -169,8 +169,8 @@ Check check_ranks(const AgentConfig& config) {
     return check;
   }
   std::vector<std::string> jobs;
-  for (const auto& [job, count] : living) {
-    jobs.push_back(fmt::format("{} of job {}", count, job));
+  for (const auto& [job, ranks] : living) {
+    jobs.push_back(fmt::format("{} of job {}", ranks.size(), job));
   }
   if (jobs.empty()) {
     check.seen = dead == 0 ? "no rank has attached here"

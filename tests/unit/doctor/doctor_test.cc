@@ -1,5 +1,5 @@
 #include "agent/doctor/checks.h"
-#include "agent/rank/tapas_rank.h"
+#include "agent/rank/observer.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -85,6 +85,10 @@ TEST(Doctor, RanksAreCountedAndStrangersExplained) {
   const Check one = check_ranks(config);
   EXPECT_EQ(one.state, State::kGood) << one.seen;
   EXPECT_EQ(one.seen, "1 of job gpt");
+  tapas_rank* observer = nullptr;
+  ASSERT_EQ(open_rank(&options, kObserverPrefix, &observer), 0);
+  EXPECT_EQ(check_ranks(config).seen, "1 of job gpt") << "the same rank, seen by NCCL's plugin";
+  tapas_rank_close(observer);
 
   options.node = "node-1";
   options.rank = 1;
