@@ -3,17 +3,14 @@
 #include "base/clean.h"
 
 #include <linux/tcp.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 namespace tapas::agent::probe {
@@ -26,79 +23,7 @@ constexpr int kMaxUnsentBytes = 1 << 20;
 /// Peers that wait while another one is served.
 constexpr int kBacklog = 4;
 
-struct FreeAddresses {
-  void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
-};
-using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
-
-Result<Addresses> look_up(const HostPort& address, int flags) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
-  addrinfo* list = nullptr;
-  if (const int error = ::getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &list);
-      error != 0) {
-    return fail(ErrorCode::kUnavailable, "no address for host {}: {}", clean(address.host),
-                ::gai_strerror(error));
-  }
-  return Addresses(list);
-}
-
-Result<Socket> make_socket(const addrinfo& like) {
-  Socket made(
-      ::socket(like.ai_family, like.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, like.ai_protocol));
-  if (made.fd() < 0) {
-    return fail(ErrorCode::kIo, "no socket: {}", std::strerror(errno));
-  }
-  return made;
-}
-
-Result<Socket> connect_to(const addrinfo& to, Clock::time_point until) {
-  auto made = make_socket(to);
-  if (!made) {
-    return made;
-  }
-  int error = ::connect(made->fd(), to.ai_addr, to.ai_addrlen) == 0 ? 0 : errno;
-  if (error == EINPROGRESS) {
-    if (auto ready = made->wait(POLLOUT, until); !ready) {
-      return tl::unexpected(ready.error());
-    }
-    socklen_t size = sizeof(error);
-    ::getsockopt(made->fd(), SOL_SOCKET, SO_ERROR, &error, &size);
-  }
-  if (error != 0) {
-    return fail(ErrorCode::kUnavailable, "cannot connect: {}", std::strerror(error));
-  }
-  return made;
-}
-
 }  // namespace
-
-Socket::~Socket() {
-  if (fd_ >= 0) {
-    ::close(fd_);
-  }
-}
-
-Socket::Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-Socket& Socket::operator=(Socket&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-Result<void> Socket::wait(short events, Clock::time_point until) const {
-  pollfd waited = {fd_, events, 0};
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-  const int ready = left.count() <= 0 ? 0 : ::poll(&waited, 1, static_cast<int>(left.count()));
-  if (ready == 0) {
-    return fail(ErrorCode::kTimeout, "no answer in time");
-  }
-  if (ready < 0 && errno != EINTR) {
-    return fail(ErrorCode::kIo, "poll: {}", std::strerror(errno));
-  }
-  return {};
-}
 
 Stream::Stream(Socket socket) : socket_(std::move(socket)) {
   const int yes = 1;
@@ -107,13 +32,13 @@ Stream::Stream(Socket socket) : socket_(std::move(socket)) {
 }
 
 Result<Stream> Stream::connect(const HostPort& to, Clock::time_point until) {
-  const auto list = look_up(to, 0);
+  const auto list = look_up(to);
   if (!list) {
     return tl::unexpected(list.error());
   }
   Error last;
   for (const addrinfo* one = list->get(); one != nullptr; one = one->ai_next) {
-    auto socket = connect_to(*one, until);
+    auto socket = Socket::connect(*one, until);
     if (socket) {
       return Stream(*std::move(socket));
     }
@@ -123,17 +48,7 @@ Result<Stream> Stream::connect(const HostPort& to, Clock::time_point until) {
 }
 
 Result<void> Stream::send(std::span<const char> bytes, Clock::time_point until) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent >= 0) {
-      bytes = bytes.subspan(static_cast<std::size_t>(sent));
-    } else if (errno != EAGAIN && errno != EINTR) {
-      return fail(ErrorCode::kUnavailable, "the connection broke: {}", std::strerror(errno));
-    } else if (auto ready = socket_.wait(POLLOUT, until); !ready) {
-      return ready;
-    }
-  }
-  return {};
+  return socket_.send(bytes, until);
 }
 
 Result<std::size_t> Stream::receive(std::span<char> into, Clock::time_point until) {
@@ -143,24 +58,11 @@ Result<std::size_t> Stream::receive(std::span<char> into, Clock::time_point unti
     buffer_.erase(0, size);
     return size;
   }
-  while (true) {
-    if (Clock::now() >= until) {  // Even when bytes keep coming.
-      return fail(ErrorCode::kTimeout, "no end in time");
-    }
-    const ssize_t got = ::recv(fd(), into.data(), into.size(), 0);
-    if (got > 0) {
-      return static_cast<std::size_t>(got);
-    }
-    if (got == 0) {
-      return fail(ErrorCode::kUnavailable, "the other side closed the connection");
-    }
-    if (errno != EAGAIN && errno != EINTR) {
-      return fail(ErrorCode::kUnavailable, "the connection broke: {}", std::strerror(errno));
-    }
-    if (auto ready = socket_.wait(POLLIN, until); !ready) {
-      return tl::unexpected(ready.error());
-    }
+  const auto got = socket_.receive(into, until);
+  if (got && *got == 0) {
+    return fail(ErrorCode::kUnavailable, "the other side closed the connection");
   }
+  return got;
 }
 
 Result<void> Stream::send_line(const std::string& line, Clock::time_point until) {
@@ -208,7 +110,7 @@ Result<Door> Door::open(const HostPort& at) {
   if (!list) {
     return tl::unexpected(list.error());
   }
-  auto made = make_socket(**list);
+  auto made = Socket::like(**list);
   if (!made) {
     return tl::unexpected(made.error());
   }

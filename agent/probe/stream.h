@@ -1,5 +1,6 @@
 #pragma once
 
+#include "agent/net/tcp.h"
 #include "agent/probe/ip.h"
 #include "base/endpoint.h"
 #include "base/result.h"
@@ -14,23 +15,7 @@
 
 namespace tapas::agent::probe {
 
-using Clock = std::chrono::steady_clock;
-
-/// A socket, closed with its owner.
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  ~Socket();
-  Socket(Socket&& other) noexcept;
-  Socket& operator=(Socket&& other) noexcept;
-
-  [[nodiscard]] int fd() const { return fd_; }
-  /// Until it is readable (POLLIN) or writable (POLLOUT). kTimeout when it is not in time.
-  [[nodiscard]] Result<void> wait(short events, Clock::time_point until) const;
-
- private:
-  int fd_;
-};
+using Clock = Socket::Clock;
 
 /// A TCP connection whose other side is not trusted. Every wait ends at a time that the caller
 /// gives. Errors: kUnavailable (it broke or was closed), kTimeout, kInvalid (a line without an

@@ -1,91 +1,27 @@
 #include "agent/ras/client.h"
 
+#include "agent/net/tcp.h"
 #include "base/clean.h"
-
-#include <netdb.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <memory>
 #include <utility>
 
 namespace tapas::agent::ras {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = Socket::Clock;
 
 constexpr std::size_t kMaxLine = 1024;  // As long as RAS's own buffer for a line.
 
-struct FreeAddresses {
-  void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
-};
-using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
-
-Result<Addresses> look_up(const HostPort& address) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  if (const int error = ::getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &list);
-      error != 0) {
-    return fail(ErrorCode::kUnavailable, "no address for host {}: {}", clean(address.host),
-                ::gai_strerror(error));
-  }
-  return Addresses(list);
-}
-
-/// One connection; every wait ends at a time that the caller gives.
+/// What RAS says over a socket.
 class Connection {
  public:
-  explicit Connection(int fd) : fd_(fd) {}
-  ~Connection() {
-    if (fd_ >= 0) {
-      ::close(fd_);
-    }
-  }
-  Connection(Connection&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)), buffer_(std::move(other.buffer_)) {}
-  Connection& operator=(Connection&&) = delete;
-
-  static Result<Connection> open(const addrinfo& to, Clock::time_point until) {
-    Connection made(
-        ::socket(to.ai_family, to.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, to.ai_protocol));
-    if (made.fd_ < 0) {
-      return fail(ErrorCode::kIo, "no socket: {}", std::strerror(errno));
-    }
-    if (::connect(made.fd_, to.ai_addr, to.ai_addrlen) != 0) {
-      int error = errno;
-      if (error == EINPROGRESS) {
-        if (auto ready = made.wait(POLLOUT, until); !ready) {
-          return tl::unexpected(ready.error());
-        }
-        socklen_t size = sizeof(error);
-        ::getsockopt(made.fd_, SOL_SOCKET, SO_ERROR, &error, &size);
-      }
-      if (error != 0) {
-        return fail(ErrorCode::kUnavailable, "cannot connect: {}", std::strerror(error));
-      }
-    }
-    return made;
-  }
+  explicit Connection(Socket socket) : socket_(std::move(socket)) {}
 
   Result<void> send(std::string_view text, Clock::time_point until) {
-    while (!text.empty()) {
-      const ssize_t sent = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
-      if (sent > 0) {
-        text.remove_prefix(static_cast<std::size_t>(sent));
-      } else if (errno != EAGAIN && errno != EINTR) {
-        return fail(ErrorCode::kUnavailable, "the connection broke: {}", std::strerror(errno));
-      } else if (auto ready = wait(POLLOUT, until); !ready) {
-        return ready;
-      }
-    }
-    return {};
+    return socket_.send(text, until);
   }
 
   /// Without its end.
@@ -131,51 +67,32 @@ class Connection {
   }
 
  private:
-  Result<void> wait(short events, Clock::time_point until) {
-    pollfd waited = {fd_, events, 0};
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-    const int ready = left.count() <= 0 ? 0 : ::poll(&waited, 1, static_cast<int>(left.count()));
-    if (ready == 0) {
-      return fail(ErrorCode::kTimeout, "no answer in time");
-    }
-    if (ready < 0 && errno != EINTR) {
-      return fail(ErrorCode::kIo, "poll: {}", std::strerror(errno));
-    }
-    return {};
-  }
-
-  /// False when the other side has closed. Looks at the time even when bytes keep coming.
+  /// False when the other side has closed.
   Result<bool> receive(Clock::time_point until) {
     std::array<char, 64U << 10U> bytes;
-    while (true) {
-      if (auto ready = wait(POLLIN, until); !ready) {
-        return tl::unexpected(ready.error());
-      }
-      const ssize_t got = ::recv(fd_, bytes.data(), bytes.size(), 0);
-      if (got >= 0) {
-        buffer_.append(bytes.data(), static_cast<std::size_t>(got));
-        return got > 0;
-      }
-      if (errno != EAGAIN && errno != EINTR) {
-        return fail(ErrorCode::kUnavailable, "the connection broke: {}", std::strerror(errno));
-      }
+    const auto got = socket_.receive(bytes, until);
+    if (!got) {
+      return tl::unexpected(got.error());
     }
+    buffer_.append(bytes.data(), *got);
+    return *got > 0;
   }
 
-  int fd_;
+  Socket socket_;
   std::string buffer_;
 };
 
 /// A connection whose other side has said that it is RAS.
 Result<Connection> greet(const addrinfo& to, Clock::time_point until) {
-  auto connection = Connection::open(to, until);
-  if (!connection) {
-    return connection;
+  auto socket = Socket::connect(to, until);
+  if (!socket) {
+    return tl::unexpected(socket.error());
   }
-  if (auto sent = connection->send("CLIENT PROTOCOL 2\n", until); !sent) {
+  Connection connection(*std::move(socket));
+  if (auto sent = connection.send("CLIENT PROTOCOL 2\n", until); !sent) {
     return tl::unexpected(sent.error());
   }
-  const auto line = connection->read_line(until);
+  const auto line = connection.read_line(until);
   if (!line) {
     return tl::unexpected(line.error());
   }
