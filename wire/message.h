@@ -77,7 +77,8 @@ struct Finding {
 struct Findings {
   std::vector<Finding> findings;
 };
-inline constexpr std::size_t kMaxFindings = 64;
+/// So that all of them fit into a payload.
+inline constexpr std::size_t kMaxFindings = 32;
 
 // Daemon -> agent. All carry the term; agents refuse a lower (term, epoch).
 struct Welcome {

@@ -66,9 +66,12 @@ void HealthFeed::start(TimePoint now) {
   }
   pipe_ = ends[0];
   partial_.clear();
-  silent_at_ = now + kPatience +
-               std::chrono::duration_cast<TimePoint::duration>(
-                   std::chrono::duration<double>(2 * options_.interval_s));
+  expect_word(now);
+}
+
+void HealthFeed::expect_word(TimePoint now) {
+  const std::chrono::duration<double> two_readings(2 * options_.interval_s);
+  silent_at_ = now + kPatience + std::chrono::duration_cast<TimePoint::duration>(two_readings);
 }
 
 void HealthFeed::stop() {
@@ -146,9 +149,7 @@ std::optional<std::vector<wire::Finding>> HealthFeed::poll(TimePoint now) {
   for (std::size_t end = 0; (end = partial_.find('\n')) != std::string::npos;) {
     take(partial_.substr(0, end));
     partial_.erase(0, end + 1);
-    silent_at_ = now + kPatience +
-                 std::chrono::duration_cast<TimePoint::duration>(
-                     std::chrono::duration<double>(2 * options_.interval_s));
+    expect_word(now);
     fresh = true;
   }
   if (!alive || now >= silent_at_) {

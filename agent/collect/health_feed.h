@@ -38,6 +38,8 @@ class HealthFeed {
 
  private:
   void start(TimePoint now);
+  /// A reading must come within two intervals and some patience.
+  void expect_word(TimePoint now);
   void stop();
   [[nodiscard]] bool gone();
   [[nodiscard]] bool read_lines();

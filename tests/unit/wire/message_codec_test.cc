@@ -125,7 +125,10 @@ TEST(MessageCodec, KeepsFindingsAndBoundsThem) {
   const Findings cut = round_trip_to_daemon(Findings{{{"d", "k", std::string(5000, 'x')}}});
   EXPECT_LE(cut.findings.at(0).text.size(), kMaxReasonBytes);
 
+  const std::string longest(kMaxReasonBytes, 'x');
   Findings many;
+  many.findings.assign(kMaxFindings, {longest, longest, longest});
+  EXPECT_EQ(round_trip_to_daemon(many).findings, many.findings) << "the largest one fits";
   many.findings.resize(kMaxFindings + 1);
   const Frames frames = encode(ToDaemon{many}, 7);
   const auto refused = to_daemon(frames.header, text_of(frames.payload));
